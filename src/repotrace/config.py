@@ -1,0 +1,399 @@
+"""Settings, and where things lie on disk: the repository, the store, the home.
+
+Settings come from flags, then `REPOTRACE_*`, then `[tool.repotrace]` in `pyproject.toml`
+or a `repotrace.toml`. Nothing here runs a process, makes a folder or prints.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from repotrace.errors import RepoTraceError
+
+DEFAULT_OUTPUT_LIMIT = 1024 * 1024
+
+STORE_FOLDER = Path(".repotrace", "reports")
+"""The store, relative to the project it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserRule:
+    """A normalising rule of the user's own: what matches `pattern` becomes `replacement`."""
+
+    name: str
+    pattern: str
+    """A regular expression in the syntax of `re`; `^` and `$` match at every line."""
+    replacement: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may set once for a project. Flags go over it: `dataclasses.replace`."""
+
+    output_limit: int = DEFAULT_OUTPUT_LIMIT
+    """Bytes of each stream that a report keeps."""
+    timeout: float | None = None
+    """Seconds; None waits for ever."""
+    env_keep: tuple[str, ...] = ()
+    """Names of variables to keep in reports besides the usual ones."""
+    normalize: tuple[UserRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git work tree and its folders, all absolute and free of symbolic links."""
+
+    root: Path
+    git_dir: Path
+    """Of this work tree; differs from `common_dir` in a linked one."""
+    common_dir: Path
+    """Shared by all work trees of the repository."""
+
+
+# --- Places -------------------------------------------------------------------------------
+
+
+def find_repository(start: Path) -> Repository | None:
+    """The git work tree that `start` lies in, `start` need not exist; None outside of any.
+
+    Reads files only, and knows linked work trees and submodules. A bare repository has no
+    work tree, and a `.git` that is no repository is passed over.
+    """
+    for folder in _upward(start):
+        git_dir = _git_dir_at(folder)
+        if git_dir is not None:
+            return Repository(root=folder, git_dir=git_dir, common_dir=_common_dir(git_dir))
+    return None
+
+
+def find_store(cwd: Path, environ: Mapping[str, str], explicit: Path | str | None = None) -> Path:
+    """The folder of reports that a command started in `cwd` uses; it may not exist yet.
+
+    In this order: `explicit`, `REPOTRACE_STORE`, the nearest `.repotrace/reports` upward as
+    far as the git root or the home directory, `.repotrace/reports` in the git root, or in
+    `cwd` outside of git.
+    """
+    given = explicit or environ.get("REPOTRACE_STORE")
+    if given:
+        return cwd / given
+    for folder in _project_folders(cwd, environ):
+        if (folder / STORE_FOLDER).is_dir():
+            return folder / STORE_FOLDER
+    repository = find_repository(cwd)
+    return (repository.root if repository else Path(os.path.realpath(cwd))) / STORE_FOLDER
+
+
+def home_for(
+    store_root: Path,
+    cwd: Path,
+    environ: Mapping[str, str],
+    explicit: Path | str | None = None,
+) -> Path:
+    """The home, which holds what belongs to a store and is not to be committed.
+
+    In this order: `explicit`, `REPOTRACE_HOME`, `repotrace` in the common git folder of the
+    store, `.repotrace` if the store is `.repotrace/reports`, `repotrace` in the common git
+    folder of `cwd`, `.repotrace` in `cwd`.
+    """
+    given = explicit or environ.get("REPOTRACE_HOME")
+    if given:
+        return cwd / given
+    store = Path(os.path.realpath(cwd / store_root))
+    repository = find_repository(store)
+    if repository:
+        return repository.common_dir / "repotrace"
+    if store.parts[-2:] == STORE_FOLDER.parts:
+        return store.parent
+    repository = find_repository(cwd)
+    if repository:
+        return repository.common_dir / "repotrace"
+    return Path(os.path.realpath(cwd)) / ".repotrace"
+
+
+def _upward(start: Path) -> Iterator[Path]:
+    folder = Path(os.path.realpath(start))
+    yield folder
+    yield from folder.parents
+
+
+def _project_folders(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """`cwd` and the folders above it that may belong to the same project.
+
+    Ends with the git root or the home directory. A folder in which everybody may create
+    files, as `/tmp`, ends it too: what lies there may be a stranger's.
+    """
+    home = environ.get("HOME")
+    last = Path(os.path.realpath(home)) if home else None
+    for number, folder in enumerate(_upward(cwd)):
+        if number and _open_to_everybody(folder):
+            return
+        yield folder
+        if folder == last or _git_dir_at(folder) is not None:
+            return
+
+
+def _open_to_everybody(folder: Path) -> bool:
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
+
+
+def _git_dir_at(folder: Path) -> Path | None:
+    dot_git = folder / ".git"
+    try:
+        mode = dot_git.stat().st_mode
+        if stat.S_ISDIR(mode):
+            git_dir = dot_git
+        elif stat.S_ISREG(mode):
+            link = _first_line(dot_git)
+            if not link.startswith("gitdir:"):
+                return None
+            git_dir = folder / link.removeprefix("gitdir:").strip()
+        else:
+            return None
+        git_dir = Path(os.path.realpath(git_dir))
+        is_repository = (git_dir / "HEAD").exists() or (git_dir / "HEAD").is_symlink()
+        return git_dir if is_repository and (_common_dir(git_dir) / "objects").is_dir() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _common_dir(git_dir: Path) -> Path:
+    try:
+        return Path(os.path.realpath(git_dir / _first_line(git_dir / "commondir")))
+    except (OSError, ValueError):
+        return git_dir
+
+
+def _first_line(path: Path) -> str:
+    with path.open("rb") as file:
+        return os.fsdecode(file.readline(65536).rstrip(b"\r\n"))
+
+
+# --- Settings -----------------------------------------------------------------------------
+
+
+def load_settings(cwd: Path, environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """The settings for a command started in `cwd`, and warnings for people.
+
+    The nearest file that has settings counts, alone. Unknown keys and a `pyproject.toml`
+    that cannot be parsed are warnings; a value that makes no sense, or a broken
+    `repotrace.toml`, raises RepoTraceError.
+    """
+    warnings: list[str] = []
+    settings = Settings()
+    for folder in _project_folders(cwd, environ):
+        found = _settings_table(folder, warnings)
+        if found is not None:
+            path, table = found
+            settings = _from_table(table, path, warnings)
+            break
+    return _from_environment(settings, environ), warnings
+
+
+def _settings_table(folder: Path, warnings: list[str]) -> tuple[Path, dict[str, Any]] | None:
+    own = folder / "repotrace.toml"
+    text = _read(own)
+    if text is not None:
+        try:
+            table = _parse(text)
+        except ValueError as error:
+            raise RepoTraceError(
+                f"{own} is not valid TOML: {error}", hint="Correct the file, or move it away."
+            ) from error
+        nested = table.get("tool", {})
+        if isinstance(nested, dict) and isinstance(nested.get("repotrace"), dict):
+            return own, nested["repotrace"]
+        return own, table
+
+    shared = folder / "pyproject.toml"
+    text = _read(shared)
+    # Parsing costs a noticeable part of a short capture, and most projects set nothing.
+    if text is None or b"repotrace" not in text:
+        return None
+    try:
+        table = _parse(text)
+    except ValueError as error:
+        warnings.append(f"{shared} is not valid TOML, its settings are ignored: {error}")
+        return None
+    tools = table.get("tool")
+    if not isinstance(tools, dict) or "repotrace" not in tools:
+        return None
+    if not isinstance(tools["repotrace"], dict):
+        raise _bad("tool.repotrace", shared, "must be a table", "Write [tool.repotrace].")
+    return shared, tools["repotrace"]
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _from_table(table: dict[str, Any], path: Path, warnings: list[str]) -> Settings:
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name in _READERS:
+            values[name] = _READERS[name](value, key, path)
+        else:
+            known = ", ".join(sorted(_READERS))
+            warnings.append(f"Unknown setting {key!r} in {path}. Known settings: {known}")
+    return Settings(**values)
+
+
+def _from_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    values: dict[str, Any] = {}
+    for name in ("output_limit", "timeout"):
+        variable = f"REPOTRACE_{name.upper()}"
+        if environ.get(variable):
+            values[name] = _READERS[name](environ[variable], variable, None)
+    names = environ.get("REPOTRACE_ENV_KEEP")
+    if names:
+        split = [name for name in re.split(r"[\s,]+", names) if name]
+        values["env_keep"] = _names(split, "REPOTRACE_ENV_KEEP", None)
+    return replace(settings, **values)
+
+
+def _bad(key: str, path: Path | None, problem: str, hint: str) -> RepoTraceError:
+    where = f" in {path}" if path else ""
+    return RepoTraceError(f"Setting {key}{where} {problem}.", hint=hint)
+
+
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_UNITS |= {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+
+
+def _size(value: object, key: str, path: Path | None) -> int:
+    size = 0
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
+        if match and match[2] in _UNITS:
+            size = int(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    if size < 1:
+        raise _bad(
+            key,
+            path,
+            f"must be a number of bytes above 0, not {value!r}",
+            'Write bytes, or a size such as "4 MiB".',
+        )
+    return size
+
+
+def _seconds(value: object, key: str, path: Path | None) -> float:
+    seconds = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            seconds = float(value)
+        except (ValueError, OverflowError):
+            seconds = math.nan
+    if not (0 < seconds < math.inf):
+        raise _bad(
+            key,
+            path,
+            f"must be a number of seconds above 0, not {value!r}",
+            "Leave the setting out to wait without a limit.",
+        )
+    return seconds
+
+
+def _names(value: object, key: str, path: Path | None) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(_is_variable_name(name) for name in value):
+        raise _bad(
+            key,
+            path,
+            "must be a list of names of variables",
+            'Write for example: env-keep = ["DATABASE_HOST", "APP_MODE"]',
+        )
+    return tuple(value)
+
+
+def _is_variable_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name) and "=" not in name and "\0" not in name
+
+
+def _rules(value: object, key: str, path: Path | None) -> tuple[UserRule, ...]:
+    if not isinstance(value, list) or not all(isinstance(rule, dict) for rule in value):
+        raise _bad(
+            key,
+            path,
+            "must be an array of tables",
+            "Write [[tool.repotrace.normalize]] with name, pattern and replacement below it.",
+        )
+    rules = tuple(_rule(rule, path) for rule in value)
+    names = [rule.name for rule in rules]
+    for name in names:
+        if names.count(name) > 1:
+            raise _bad(f"normalize {name!r}", path, "is there twice", "Give each rule a name.")
+    return rules
+
+
+def _rule(table: dict[str, Any], path: Path | None) -> UserRule:
+    texts = [table.get(name) for name in ("name", "pattern", "replacement")]
+    name, pattern, replacement = texts
+    if (
+        not (isinstance(name, str) and isinstance(pattern, str) and isinstance(replacement, str))
+        or len(table) != 3
+        or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
+    ):
+        raise _bad(
+            f"normalize {name!r}" if isinstance(name, str) else "normalize",
+            path,
+            "must have a name (letters, digits, - and _), a pattern and a replacement, all text",
+            "Quote patterns with single quotes, so that backslashes stay as they are.",
+        )
+    rule = UserRule(name=name, pattern=pattern, replacement=replacement)
+    problem = _problem_with(rule)
+    if problem:
+        raise _bad(
+            f"normalize {name!r}",
+            path,
+            problem,
+            "Quote patterns with single quotes, and try them in Python: re.sub(pattern, …).",
+        )
+    return rule
+
+
+def _problem_with(rule: UserRule) -> str | None:
+    # Outputs are bytes, so the rule has to work on bytes too.
+    try:
+        pattern = re.compile(rule.pattern.encode(), re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"has a pattern that is no regular expression: {error}"
+    try:
+        pattern.sub(rule.replacement.encode(), b"")
+    except (re.error, IndexError) as error:
+        return f"has a replacement that does not fit its pattern: {error}"
+    if pattern.search(b""):
+        return "has a pattern that matches nothing at all, and so matches everywhere"
+    return None
+
+
+type _Reader = Callable[[object, str, Path | None], object]
+
+_READERS: dict[str, _Reader] = {
+    "output_limit": _size,
+    "timeout": _seconds,
+    "env_keep": _names,
+    "normalize": _rules,
+}

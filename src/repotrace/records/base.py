@@ -56,5 +56,8 @@ type OsText = Annotated[str, PlainValidator(_decode_os_text), PlainSerializer(_e
 
 
 def printable(text: str) -> str:
-    """`text` that any encoder accepts: surrogate escapes become `\\xNN`."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """`text` that any encoder accepts: surrogate escapes become `\\xNN`, others `\\uNNNN`."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")

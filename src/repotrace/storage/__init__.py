@@ -1,0 +1,92 @@
+"""Our own database and the report files. `Store(home)` is the way in."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+from repotrace.errors import RepoTraceError
+from repotrace.records.bug import BugReport
+from repotrace.storage import files
+from repotrace.storage.history import History, Occurrences, RecordedVerdict
+from repotrace.storage.reports import LATEST, ReportStore, validate_id
+
+__all__ = [
+    "LATEST",
+    "BugReport",
+    "History",
+    "Occurrences",
+    "RecordedVerdict",
+    "ReportStore",
+    "Store",
+    "key",
+    "validate_id",
+]
+
+_KEY_LENGTH = 32
+
+
+class Store:
+    """All that RepoTrace keeps for one project. Constructing opens and makes nothing."""
+
+    def __init__(self, home: Path | str, reports: Path | str | None = None) -> None:
+        """`reports` is the folder of the report files; `<home>/reports` if not given."""
+        self.home = Path(home)
+        self.reports = ReportStore(reports if reports is not None else self.home / "reports")
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.home)!r}, reports={str(self.reports.root)!r})"
+
+    @cached_property
+    def history(self) -> History:
+        return History(self.home)
+
+    @cached_property
+    def key(self) -> bytes:
+        """The key of the redaction digests of this home; see `key`."""
+        return key(self.home)
+
+    def resolve(self, text: str) -> str:
+        """`reports.resolve`, with `latest` counting repeated captures too.
+
+        Works without the history where that cannot be read.
+        """
+        if text != LATEST:
+            return self.reports.resolve(text)
+        try:
+            seen = self.history.last_seen(self.reports.root)
+        except RepoTraceError:
+            seen = {}
+        return self.reports.resolve(text, seen)
+
+
+def key(home: Path) -> bytes:
+    """The 32 random bytes in `<home>/key`, made at the first call, the same for all processes.
+
+    Where they cannot be kept, other random bytes: digests then agree within one process only
+    if the caller keeps the value.
+    """
+    path = home / "key"
+    try:
+        found = _read_key(path)
+        if found is None:
+            files.make_private(home)
+            with files.locked(home):
+                found = _read_key(path)
+                if found is None:
+                    found = os.urandom(_KEY_LENGTH)
+                    files.replace(path, found)
+    except OSError:
+        return os.urandom(_KEY_LENGTH)
+    return found
+
+
+def _read_key(path: Path) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(_KEY_LENGTH + 1)
+    return data if len(data) == _KEY_LENGTH else None

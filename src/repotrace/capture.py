@@ -1,0 +1,213 @@
+"""Capture: run a command, and keep it as a bug report.
+
+trace, report = capture_command(["python", "-m", "pytest"], store=store, severity="high")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repotrace.comparison import compare
+from repotrace.config import DEFAULT_OUTPUT_LIMIT, Settings, home_for
+from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.records.base import printable
+from repotrace.records.bug import BugReport, TraceEvent
+from repotrace.records.command import CommandRun, CommandSpec
+from repotrace.records.trace import (
+    Trace,
+    command_line,
+    command_run_of,
+    metadata_of,
+    run_of_trace,
+    trace_of,
+)
+from repotrace.redact import Redactor
+from repotrace.storage import ReportStore, Store, key
+from repotrace.system import surroundings
+from repotrace.system.execution import OnOutput, execute
+
+__all__ = [
+    "BugReport",
+    "Stored",
+    "Trace",
+    "TraceEvent",
+    "build_report",
+    "capture_command",
+    "collect_environment",
+    "record_command",
+    "run_capture",
+    "store_report",
+]
+
+
+def collect_environment(cwd: Path | str | None = None) -> dict[str, Any]:
+    """Facts of this host for a command run in `cwd` (default: here), ready for JSON."""
+    folder = str(cwd) if cwd is not None else os.getcwd()
+    venv = surroundings.places_of(folder, os.environ, None).venv
+    return surroundings.host_facts(folder, os.environ, venv)
+
+
+def record_command(
+    spec: CommandSpec,
+    *,
+    redactor: Redactor,
+    settings: Settings | None = None,
+    on_output: OnOutput | None = None,
+    kept: Collection[str] = (),
+    added: Collection[str] = (),
+) -> Trace:
+    """Run `spec` and return its trace with all that a report keeps.
+
+    Raises RepoTraceError if `spec.cwd` is no folder or an argument holds a NUL. Everything
+    that happens after that, from "command not found" on, is in the trace.
+    """
+    settings = settings or Settings()
+    run = execute(
+        spec,
+        redactor=redactor,
+        limit=settings.output_limit,
+        on_output=on_output,
+        kept=(*settings.env_keep, *kept),
+        added=added,
+        with_repository=True,
+    )
+    facts = surroundings.host_facts(spec.cwd, spec.env, run.places.venv)
+    facts["variables"] = dict(run.env)
+    return trace_of(run, facts)
+
+
+def run_capture(
+    command: list[str],
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    *,
+    redactor: Redactor | None = None,
+    on_output: OnOutput | None = None,
+) -> Trace:
+    """Run `command` in `cwd` (default: here) for at most `timeout` seconds; its trace.
+
+    A command that cannot be started, that is killed or that takes too long is a trace like
+    any other; see `Trace.run.termination`. Standard input is empty. Without a `redactor`
+    secrets are redacted with digests that only this call knows.
+
+    Raises NoCommand for an empty command, RepoTraceError if `cwd` is no folder.
+    """
+    if not command:
+        raise NoCommand("There is no command to run.")
+    spec = CommandSpec(
+        argv=tuple(command),
+        cwd=str(cwd) if cwd is not None else os.getcwd(),
+        env=dict(os.environ),
+        timeout=timeout,
+    )
+    redactor = redactor or Redactor(key=os.urandom(32), variables=os.environ)
+    return record_command(spec, redactor=redactor, on_output=on_output)
+
+
+def default_id(command: str) -> str:
+    """The first 12 hex digits of the sha1 of the space-joined argv (or the script)."""
+    return hashlib.sha1(os.fsencode(command), usedforsecurity=False).hexdigest()[:12]
+
+
+def build_report(
+    trace: Trace,
+    title: str | None = None,
+    report_id: str | None = None,
+    **overrides: Any,
+) -> BugReport:
+    """The report of `trace`, not yet stored.
+
+    `overrides`: values for fields of `BugReport`, such as `severity` or `tags`.
+    """
+    run = run_of_trace(trace)
+    command = run.script if run.script is not None else " ".join(trace.command)
+    verb = "Command failed" if run.failed else "Command captured"
+    fields: dict[str, Any] = {
+        "id": report_id if report_id is not None else default_id(command),
+        "title": title if title is not None else f"{verb}: {_one_line(command_line(run))}",
+        "tags": ["capture"],
+        "metadata": metadata_of(trace),
+    }
+    if run.started_at is not None:
+        fields["created_at"] = run.started_at
+    return BugReport(**(fields | overrides))
+
+
+def _one_line(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where a captured report went."""
+
+    report: BugReport
+    """As it is in the store: an earlier one if the same failure was already there."""
+    new: bool
+    occurrences: int = 1
+    problem: RepoTraceError | None = None
+    """Why the home's history could not be written; the report itself is safe."""
+
+
+def store_report(report: BugReport, store: Store) -> Stored:
+    """Put `report` into the store so that nothing is lost.
+
+    The same command failing in the same way counts as another occurrence of the report that
+    is there, which stays untouched. Anything else under the same id becomes `<id>-2`, ….
+
+    Raises RepoTraceError if the report cannot be written, InvalidReportId for a bad id.
+    """
+    run = command_run_of(report)
+    kept, new = store.reports.add(report, same=lambda other: is_same_failure(other, run))
+    try:
+        if not new:
+            store.history.record_occurrence(store.reports.root, kept.id, at=report.created_at)
+        occurrences = store.history.occurrences(store.reports.root, kept).count
+    except RepoTraceError as error:
+        return Stored(report=kept, new=new, problem=error)
+    return Stored(report=kept, new=new, occurrences=occurrences)
+
+
+def is_same_failure(report: BugReport, run: CommandRun) -> bool:
+    """Whether `run` is what `report` already says: command, place, input, and way of failing."""
+    try:
+        known = command_run_of(report)
+    except NoCommand:
+        return False
+    if (known.argv, known.script, known.stdin) != (run.argv, run.script, run.stdin):
+        return False
+    if not _same_place(known, run):
+        return False
+    return compare(known, run).verdict.matched
+
+
+def _same_place(known: CommandRun, run: CommandRun) -> bool:
+    if known.cwd_in_repository is not None and run.cwd_in_repository is not None:
+        return known.cwd_in_repository == run.cwd_in_repository
+    return known.cwd == run.cwd
+
+
+def capture_command(
+    command: list[str],
+    store: ReportStore | None = None,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    **report_overrides: Any,
+) -> tuple[Trace, BugReport]:
+    """Run `command`, make its report, and store it where a `store` is given.
+
+    Returns the trace and the report as stored. Raises as `run_capture` and `store_report` do.
+    """
+    if store is None:
+        trace = run_capture(command, cwd=cwd, timeout=timeout)
+        return trace, build_report(trace, **report_overrides)
+    home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
+    redactor = Redactor(key=key(home.home), variables=os.environ)
+    trace = run_capture(command, cwd=cwd, timeout=timeout, redactor=redactor)
+    stored = store_report(build_report(trace, **report_overrides), home)
+    return trace, stored.report

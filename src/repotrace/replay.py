@@ -1,0 +1,416 @@
+"""Replay: run a recorded command again, and say honestly whether it still fails the same way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from repotrace.comparison import Comparison, Verdict, compare
+from repotrace.config import Settings, find_repository, home_for
+from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.generator import Reproduction, as_reproduction
+from repotrace.normalize import UserRule
+from repotrace.records.bug import BugReport
+from repotrace.records.command import CommandRun, CommandSpec, Termination
+from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary
+from repotrace.records.trace import Trace, metadata_of, run_of_trace, trace_of
+from repotrace.redact import Redactor
+from repotrace.storage import RecordedVerdict, ReportStore, Store
+from repotrace.system import surroundings
+from repotrace.system.execution import execute
+from repotrace.system.process import Cancelled
+from repotrace.system.relocate import Missing, relocate
+
+__all__ = [
+    "Outcome",
+    "ReplayOptions",
+    "ReplayResult",
+    "ReplaySummary",
+    "Reproduction",
+    "Verdict",
+    "accepted",
+    "diff",
+    "replay",
+    "replay_all",
+    "replay_from_store",
+    "replay_report",
+]
+
+type Match = Literal["normal", "exact", "exit-code"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """How to replay; one value for a single replay and for each one of a sweep."""
+
+    cwd: Path | str | None = None
+    """Where to run; None: the recorded folder, or its place in `root`."""
+    timeout: float | None = None
+    """Seconds; None: the recorded limit."""
+    match: Match = "normal"
+    repeat: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables to set for the command, over all else."""
+    environ: Mapping[str, str] | None = None
+    """The environment of the replay; None: ours."""
+    root: Path | None = None
+    """The work tree that the reports belong to: a cwd inside the recorded repository means
+    the same folder in this one."""
+    settings: Settings = Settings()
+    key: bytes | None = None
+    """Of redaction digests; None: one that only this replay knows."""
+    cancelled: threading.Event | None = None
+    """Ends the command when set."""
+    with_repository: bool = False
+    """Ask git for the state of the work tree, before each run."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**(os.environ if self.environ is None else self.environ), **self.env}
+
+    @property
+    def user_rules(self) -> tuple[UserRule, ...]:
+        return self.settings.normalize
+
+
+def replay(
+    source: Reproduction | Trace | BugReport,
+    *,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    match_output: bool = True,
+    options: ReplayOptions | None = None,
+) -> ReplayResult:
+    """Run the command of `source` again and compare with what was recorded.
+
+    `cwd` defaults to the recorded folder, `timeout` (seconds) to the recorded limit. Without
+    `match_output` only the way of ending counts. `options` says more, and says all if given.
+
+    A command that cannot be run here gives the verdict `cannot-run` with what is missing.
+    Raises NoCommand if `source` holds no command, TypeError if it is something else.
+    """
+    options = options or ReplayOptions(
+        cwd=cwd, timeout=timeout, match="normal" if match_output else "exit-code"
+    )
+    reproduction = as_reproduction(source)
+    result = _replay_run(_recorded(reproduction), options)
+    about = {"report_id": reproduction.report_id or "", "title": reproduction.title}
+    if isinstance(source, BugReport):
+        about["status"] = source.status
+    return result.model_copy(update=about)
+
+
+def replay_report(
+    report: BugReport,
+    *,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    match_output: bool = True,
+) -> ReplayResult:
+    """`replay` for a stored report. Raises NoCommand if it holds no command."""
+    return replay(report, cwd=cwd, timeout=timeout, match_output=match_output)
+
+
+def replay_from_store(
+    report_id: str,
+    store: ReportStore,
+    *,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    match_output: bool = True,
+) -> ReplayResult:
+    """Load `report_id` from `store` and replay it; the verdict is kept in the store's home.
+
+    Raises ReportNotFound, UnreadableReport, or NoCommand.
+    """
+    home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
+    options = ReplayOptions(
+        cwd=cwd,
+        timeout=timeout,
+        match="normal" if match_output else "exit-code",
+        root=root_of(store),
+        key=home.key,
+    )
+    result = replay(store.load(report_id), options=options)
+    remember(home, [result])
+    return result
+
+
+def replay_all(
+    store: ReportStore,
+    *,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+    match_output: bool = True,
+    jobs: int | None = None,
+    options: ReplayOptions | None = None,
+    on_result: Callable[[str], None] | None = None,
+) -> ReplaySummary:
+    """Replay every report of `store`, `jobs` at a time (default: one for each processor).
+
+    A report that differs while others run is replayed once more alone, and that counts. A
+    report that cannot be read or run is a row and never ends the sweep. `on_result` is called
+    with the id of each report that is done. The order is that of the ids.
+
+    An interrupt ends the commands that run and returns what was finished.
+    """
+    options = options or ReplayOptions(
+        cwd=cwd,
+        timeout=timeout,
+        match="normal" if match_output else "exit-code",
+        root=root_of(store),
+    )
+    reports: dict[str, BugReport] = {}
+    unreadable: list[tuple[str, str]] = []
+    for name, loaded in store.scan():
+        if isinstance(loaded, BugReport):
+            reports[name] = loaded
+        else:
+            unreadable.append((name, loaded.message))
+    results = _sweep(reports, options, jobs or os.cpu_count() or 1, on_result)
+    return ReplaySummary.of([results[name] for name in sorted(results)], unreadable)
+
+
+def _sweep(
+    reports: Mapping[str, BugReport],
+    options: ReplayOptions,
+    jobs: int,
+    on_result: Callable[[str], None] | None,
+) -> dict[str, ReplayResult]:
+    cancelled = threading.Event()
+    each = replace(options, cancelled=cancelled)
+    results: dict[str, ReplayResult] = {}
+    jobs = min(jobs, max(1, len(reports)))
+    pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="replay")
+    try:
+        futures: dict[Future[ReplayResult], str] = {
+            pool.submit(_replay_or_row, report, each): name for name, report in reports.items()
+        }
+        again: list[str] = []
+        for future in as_completed(futures):
+            name = futures[future]
+            result = future.result()
+            if jobs > 1 and result.ran and not result.matched:
+                again.append(name)
+                continue
+            results[name] = result
+            if on_result:
+                on_result(name)
+        for name in sorted(again):
+            results[name] = _replay_or_row(reports[name], each)
+            if on_result:
+                on_result(name)
+    except KeyboardInterrupt:
+        cancelled.set()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return results
+
+
+def _replay_or_row(report: BugReport, options: ReplayOptions) -> ReplayResult:
+    try:
+        return replay(report, options=options)
+    except NoCommand as error:
+        return _cannot_run(CommandRun(), str(error), [], options).model_copy(
+            update={"report_id": report.id, "title": report.title, "status": report.status}
+        )
+
+
+def root_of(store: ReportStore) -> Path | None:
+    """The git work tree that the reports of `store` lie in; None outside of any."""
+    repository = find_repository(store.root)
+    return repository.root if repository else None
+
+
+def _recorded(reproduction: Reproduction) -> CommandRun:
+    if reproduction.run is not None:
+        return reproduction.run
+    trace = Trace.start(list(reproduction.command), reproduction.cwd)
+    for stream in ("stdout", "stderr"):
+        text = getattr(reproduction, stream)
+        if text:
+            trace = trace.add(stream, text)
+    return run_of_trace(trace.model_copy(update={"exit_code": reproduction.exit_code}))
+
+
+def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
+    """The result of one replay, without the facts of its report."""
+    try:
+        spec = _spec(expected, options)
+    except Missing as missing:
+        return _cannot_run(expected, missing.message, missing.names, options)
+    runs: list[tuple[CommandRun, Comparison]] = []
+    for _ in range(max(1, options.repeat)):
+        try:
+            observed = _execute(spec, options)
+        except Cancelled:
+            raise KeyboardInterrupt from None
+        except RepoTraceError as error:
+            return _cannot_run(expected, error.message, [], options)
+        compared = compare(expected, observed, match=options.match, user_rules=options.user_rules)
+        runs.append((observed, compared))
+    reproduced = sum(compared.verdict.matched for _, compared in runs)
+    flaky = 0 < reproduced < len(runs)
+    observed, compared = next((pair for pair in runs if not pair[1].verdict.matched), runs[-1])
+    if not compared.verdict.matched and not flaky:
+        missing = _missing(expected, observed, compared, options)
+        if missing is not None:
+            return _cannot_run(expected, missing.message, missing.names, options)
+    return _result(expected, observed, compared, spec, reproduced, len(runs))
+
+
+def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
+    return relocate(
+        expected,
+        environ={**os.environ} if options.environ is None else dict(options.environ),
+        root=options.root,
+        cwd=None if options.cwd is None else str(options.cwd),
+        timeout=options.timeout,
+        overrides=options.env,
+    )
+
+
+def _execute(spec: CommandSpec, options: ReplayOptions) -> CommandRun:
+    return execute(
+        spec,
+        redactor=Redactor(key=options.key or os.urandom(32), variables=options.environment),
+        limit=options.settings.output_limit,
+        kept=options.settings.env_keep,
+        with_repository=options.with_repository,
+        cancelled=options.cancelled,
+    )
+
+
+def _missing(
+    expected: CommandRun, observed: CommandRun, compared: Comparison, options: ReplayOptions
+) -> Missing | None:
+    """What explains a difference better than a change of behaviour does: something is not here."""
+    if (
+        observed.termination is Termination.SPAWN_ERROR
+        and expected.termination is not Termination.SPAWN_ERROR
+    ):
+        return Missing(observed.error or "the command cannot be started", [])
+    if compared.verdict is Verdict.FIXED:
+        return None
+    environ = options.environment
+    names = [name for name in expected.env_redacted if name not in environ]
+    return Missing(f"needs {', '.join(names)}", names) if names else None
+
+
+def _cannot_run(
+    expected: CommandRun, reason: str, names: list[str], options: ReplayOptions
+) -> ReplayResult:
+    return ReplayResult(
+        report_id="",
+        outcome=Outcome.DIFFERS,
+        verdict=Verdict.CANNOT_RUN,
+        detail=f"cannot run: {reason}",
+        differences=[f"cannot run: {reason}"],
+        missing=names,
+        expected_exit_code=expected.returncode,
+        expected_stdout=expected.stdout.text,
+        expected_stderr=expected.stderr.text,
+        cwd=str(options.cwd or expected.cwd),
+        timeout=options.timeout,
+        expected=expected,
+        repeats=0,
+    )
+
+
+def _result(
+    expected: CommandRun,
+    observed: CommandRun,
+    compared: Comparison,
+    spec: CommandSpec,
+    reproduced: int,
+    repeats: int,
+) -> ReplayResult:
+    verdict, detail = compared.verdict, compared.detail
+    if 0 < reproduced < repeats:
+        verdict = Verdict.FLAKY
+        detail = f"flaky {reproduced}/{repeats}: {compared.detail} in the other runs"
+    elif repeats > 1:
+        detail = f"{compared.detail} ({reproduced} of {repeats} runs reproduced)"
+    return ReplayResult(
+        report_id="",
+        outcome=Outcome.MATCHED if verdict.matched else Outcome.DIFFERS,
+        verdict=verdict,
+        detail=detail,
+        differences=list(compared.differences),
+        rules=list(compared.rules),
+        fixed_tests=list(compared.fixed_tests),
+        still_failing=list(compared.still_failing),
+        new_failing=list(compared.new_failing),
+        reproduced=reproduced,
+        repeats=repeats,
+        exit_code=observed.returncode,
+        expected_exit_code=expected.returncode,
+        stdout=observed.stdout.text,
+        stderr=observed.stderr.text,
+        expected_stdout=expected.stdout.text,
+        expected_stderr=expected.stderr.text,
+        cwd=observed.cwd,
+        timeout=spec.timeout,
+        duration=observed.duration,
+        trace=trace_of(observed),
+        expected=expected,
+        observed=observed,
+    )
+
+
+def remember(store: Store, results: list[ReplayResult]) -> RepoTraceError | None:
+    """Keep the verdicts in the home. Returns what went wrong, None if nothing did."""
+    now = datetime.now(UTC)
+    try:
+        store.history.record_verdicts(
+            store.reports.root,
+            [
+                (
+                    result.report_id,
+                    RecordedVerdict(
+                        result.verdict, result.detail, now, result.duration, _commit(result)
+                    ),
+                )
+                for result in results
+            ],
+        )
+    except RepoTraceError as error:
+        return error
+    return None
+
+
+def _commit(result: ReplayResult) -> str | None:
+    state = result.observed.repository if result.observed else None
+    return state.commit if state else None
+
+
+def accepted(report: BugReport, result: ReplayResult) -> BugReport:
+    """`report` with what the replay saw in place of what was recorded; unsaved.
+
+    Raises NoCommand if the command could not be run.
+    """
+    if result.observed is None:
+        raise NoCommand(f"Report {report.id} was not replayed: {result.detail}.")
+    run = result.observed
+    facts = surroundings.host_facts(run.cwd, dict(run.env), run.places.venv)
+    facts["variables"] = dict(run.env)
+    return report.model_copy(update={"metadata": metadata_of(trace_of(run, facts))})
+
+
+def diff(result: ReplayResult) -> dict[str, Any]:
+    """Recorded and observed values of what is compared, ready for JSON."""
+    return {
+        "report_id": result.report_id,
+        "outcome": result.outcome.value,
+        "verdict": result.verdict,
+        "exit_code": {"expected": result.expected_exit_code, "observed": result.exit_code},
+        "stdout": {"expected": result.expected_stdout, "observed": result.stdout},
+        "stderr": {"expected": result.expected_stderr, "observed": result.stderr},
+        "differences": list(result.differences),
+    }

@@ -1,0 +1,156 @@
+"""Run a command and keep it as one `CommandRun`, redacted and with its signature."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from repotrace.config import find_repository
+from repotrace.records.command import Chunk, CommandRun, CommandSpec, Output, RepositoryState
+from repotrace.redact import Redactor, is_secret_name
+from repotrace.signatures import signature_of
+from repotrace.system import process, surroundings
+from repotrace.system.git import repository_state
+from repotrace.system.relocate import mask_path_list
+
+type OnOutput = Callable[[str, bytes], None]
+"""Called with `stdout` or `stderr` and the raw bytes as they arrive."""
+
+
+def execute(
+    spec: CommandSpec,
+    *,
+    redactor: Redactor,
+    limit: int,
+    on_output: OnOutput | None = None,
+    kept: Collection[str] = (),
+    added: Collection[str] = (),
+    with_repository: bool = False,
+    cancelled: threading.Event | None = None,
+) -> CommandRun:
+    """Run `spec` to its end and return what happened.
+
+    `limit`: bytes of each stream that are kept, half of them from the end where it is cut.
+    `kept`: names of variables to keep besides the usual ones. `added`: names that RepoTrace
+    put into `spec.env` itself. `with_repository`: ask git for commit, branch and dirtiness,
+    before the command starts. `cancelled`: ends the command when set, which raises Cancelled.
+
+    Raises RepoTraceError if `spec.cwd` is no folder or an argument cannot be passed at all.
+    """
+    root = find_repository(Path(spec.cwd))
+    repository: RepositoryState | None = None
+    if root is not None and with_repository:
+        repository = repository_state(Path(spec.cwd))
+    raw = process.run(spec, on_output=on_output, limit=limit, cancelled=cancelled)
+    places = surroundings.places_of(spec.cwd, spec.env, str(root.root) if root else None)
+    stdout, out_map = _redacted(raw.stdout, redactor, limit)
+    stderr, err_map = _redacted(raw.stderr, redactor, limit)
+    env, hidden = _kept_environment(spec.env, redactor, kept)
+    if "PATH" in env:
+        env["PATH"] = mask_path_list(env["PATH"], places)
+    run = CommandRun(
+        argv=tuple(redactor.redact(part) for part in spec.argv),
+        script=None if spec.script is None else redactor.redact(spec.script),
+        resolved=raw.resolved,
+        cwd=spec.cwd,
+        cwd_in_repository=_relative(spec.cwd, root.root) if root else None,
+        stdin=None if raw.stdin_recorded is None else redactor.redact_bytes(raw.stdin_recorded)[0],
+        stdin_kind=raw.stdin_kind,
+        env=env,
+        env_redacted=tuple(hidden),
+        env_unset=tuple(n for n in surroundings.PINNED_WHEN_UNSET if n not in spec.env),
+        env_added=tuple(added),
+        timeout=spec.timeout,
+        pty=spec.pty,
+        merge=spec.merge,
+        umask=_umask(),
+        termination=raw.termination,
+        exit_code=raw.exit_code,
+        signal=raw.signal,
+        error=None if raw.error is None else redactor.redact(raw.error),
+        spawn_errno=raw.spawn_errno,
+        stdout=stdout,
+        stderr=stderr,
+        chunks=tuple(
+            Chunk(stream=stream, start=m(start), end=m(end), seconds=round(seconds, 6))
+            for stream, start, end, seconds in raw.chunks
+            for m in (out_map if stream == "stdout" else err_map,)
+            if m(end) > m(start)
+        ),
+        started_at=raw.started_at,
+        duration=round(raw.duration, 6),
+        cpu_time=None if raw.cpu_time is None else round(raw.cpu_time, 6),
+        max_rss=raw.max_rss,
+        pipe_held_open=raw.pipe_held_open,
+        leftovers=tuple(raw.leftovers),
+        places=places,
+        repository=repository,
+    )
+    return run.model_copy(update={"signature": signature_of(run)})
+
+
+def _redacted(
+    raw: process.RawOutput, redactor: Redactor, limit: int
+) -> tuple[Output, Callable[[int], int]]:
+    """One stream without secrets, and where each offset of it went.
+
+    The raw head and tail carry a margin beyond the cut, so that a secret which straddles the
+    cut is seen whole; the margin goes after redacting.
+    """
+    if not raw.omitted and raw.length <= limit:
+        data, offsets = redactor.redact_bytes(raw.head + raw.tail)
+        return Output(head=data, length=raw.length), offsets.map
+    half = limit // 2
+    whole = raw.head + raw.tail if not raw.omitted else None
+    head, head_offsets = redactor.redact_bytes(raw.head if whole is None else whole)
+    head_end = head_offsets.map(min(half, len(raw.head)))
+    if whole is None:
+        tail, tail_offsets = redactor.redact_bytes(raw.tail)
+        tail_start = tail_offsets.map(max(0, len(raw.tail) - half))
+        tail = tail[tail_start:]
+    else:
+        tail = head[head_offsets.map(max(half, len(whole) - half)) :]
+    kept_head = head[:head_end]
+    omitted = raw.length - min(half, len(raw.head)) - min(half, raw.length - half)
+
+    def place(offset: int) -> int:
+        if offset <= half:
+            return min(head_offsets.map(offset), len(kept_head))
+        return len(kept_head) + max(0, len(tail) - max(0, raw.length - offset))
+
+    output = Output(
+        head=kept_head, tail=tail, omitted=omitted, length=raw.length, sha256=raw.sha256
+    )
+    return output, place
+
+
+def _kept_environment(
+    environ: Mapping[str, str], redactor: Redactor, extra: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The variables a report keeps, and the names of those whose values look secret."""
+    kept: dict[str, str] = {}
+    hidden: list[str] = []
+    for name in sorted(environ):
+        value = environ[name]
+        if surroundings.is_kept(name, extra):
+            kept[name] = redactor.redact(value)
+        if value and is_secret_name(name):
+            hidden.append(name)
+    return kept, hidden
+
+
+def _relative(cwd: str, root: Path) -> str:
+    return os.path.relpath(os.path.realpath(cwd), root)
+
+
+def _umask() -> int | None:
+    """Our umask, which the command inherits; read where that needs no change of it."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    except (OSError, ValueError):
+        pass
+    return None

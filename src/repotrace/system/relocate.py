@@ -1,0 +1,199 @@
+"""From a recorded command to one that can run here, today: folders, variables, secrets.
+
+The recorded place is used where it still exists. Where the command is to run elsewhere (a
+fresh clone, another machine), paths below the recorded folders are moved along with them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repotrace.records.command import CommandRun, CommandSpec, Places
+from repotrace.redact import restore
+
+MASKED = ("venv", "repository", "home")
+"""The folders that stand as `<venv>` and so on in a recorded PATH."""
+
+
+class Missing(Exception):  # noqa: N818 - a finding, not an error
+    """The command cannot run here. `names`: the variables that would have to be set."""
+
+    def __init__(self, message: str, names: list[str]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Where folders were and where they are now, the innermost first."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    def path(self, path: str) -> str:
+        """`path`, moved along with the folder it lies in; as it is if that is nowhere new."""
+        for old, new in self.pairs:
+            if path == old or path.startswith(old.rstrip("/") + "/"):
+                return new + path[len(old) :]
+        return path
+
+    def existing(self, path: str) -> str:
+        """The moved path if there is something, else `path`."""
+        moved = self.path(path)
+        return moved if moved != path and os.path.lexists(moved) else path
+
+
+def mask_path_list(value: str, places: Places) -> str:
+    """A PATH with placeholders for the folders that differ between machines."""
+    known = [(getattr(places, name), f"<{name}>") for name in MASKED]
+    moves = _Move(tuple((old, new) for old, new in known if old and old != "/"))
+    return os.pathsep.join(moves.path(entry) for entry in value.split(os.pathsep))
+
+
+def relocate(
+    recorded: CommandRun,
+    *,
+    environ: Mapping[str, str],
+    root: Path | None = None,
+    cwd: str | None = None,
+    timeout: float | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> CommandSpec:
+    """The spec that runs `recorded` here.
+
+    `environ`: the environment of the replay, from which redacted values come too. `root`: the
+    work tree that stands for the recorded repository. `overrides`: variables over all else.
+
+    Raises Missing if a folder or the value of a redacted argument or variable is not here.
+    """
+    overrides = overrides or {}
+    values = {**environ, **overrides}
+    needed: list[str] = []
+
+    def back(text: str) -> str:
+        restored, missing = restore(text, values)
+        needed.extend(name for name in missing if name not in needed)
+        return restored
+
+    folder = _folder(recorded, root, cwd)
+    move = _moves(recorded, folder, root)
+    argv = tuple(move.existing(back(part)) for part in recorded.argv)
+    script = None if recorded.script is None else back(recorded.script)
+    stdin = recorded.stdin
+    if stdin is not None:
+        stdin = os.fsencode(back(os.fsdecode(stdin)))
+    env = _environment(recorded, dict(environ), move, back)
+    env.update(overrides)
+    if needed:
+        raise Missing(f"needs {', '.join(needed)}", needed)
+    if recorded.stdin_kind == "cut":
+        raise Missing("its standard input was too long to be kept", [])
+    if cwd is not None and "PWD" in env:
+        env["PWD"] = folder
+    return CommandSpec(
+        argv=argv,
+        script=script,
+        cwd=folder,
+        env=env,
+        stdin=stdin,
+        timeout=timeout if timeout is not None else recorded.timeout,
+        pty=recorded.pty,
+        merge=recorded.merge,
+    )
+
+
+def _folder(recorded: CommandRun, root: Path | None, cwd: str | None) -> str:
+    """The folder to run in: `cwd`, else its place in `root`, else the recorded one."""
+    if cwd is not None:
+        return os.path.abspath(cwd)  # noqa: PTH100 - as the user wrote it, links kept
+    if root is not None and recorded.cwd_in_repository is not None:
+        here = os.path.normpath(root / recorded.cwd_in_repository)
+        if Path(here).is_dir():
+            return here
+    if not recorded.cwd:
+        return os.getcwd()  # noqa: PTH109
+    if not Path(recorded.cwd).is_dir():
+        raise Missing(f"the folder {recorded.cwd} is not here; give another with --cwd", [])
+    return recorded.cwd
+
+
+def _moves(recorded: CommandRun, folder: str, root: Path | None) -> _Move:
+    old = recorded.places
+    inside = recorded.cwd_in_repository
+    pairs: list[tuple[str, str]] = []
+    if old.cwd and old.cwd != folder:
+        pairs.append((old.cwd, folder))
+    if old.repository and inside is not None:
+        new_root = str(root) if root and _is_below(folder, str(root)) else None
+        if new_root is None and (inside == "." or folder.endswith("/" + inside)):
+            new_root = folder if inside == "." else folder[: -len(inside) - 1]
+        if new_root and new_root != old.repository:
+            pairs.append((old.repository, new_root))
+    return _Move(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _environment(
+    recorded: CommandRun,
+    environ: dict[str, str],
+    move: _Move,
+    back: Callable[[str], str],
+) -> dict[str, str]:
+    """`environ` with the recorded variables that matter pinned to their recorded values."""
+    env = dict(environ)
+    for name in recorded.env_unset:
+        env.pop(name, None)
+    venv = _virtual_env(recorded, environ, move)
+    for name, value in recorded.env.items():
+        if name == "PATH":
+            continue
+        if name == "VIRTUAL_ENV":
+            if venv is not None:
+                env[name] = venv
+        elif name == "TMPDIR":
+            if Path(value).is_dir():
+                env[name] = value
+        else:
+            env[name] = back(value)
+    if "PATH" in recorded.env:
+        env["PATH"] = _path(recorded, environ, move, venv)
+    return env
+
+
+def _virtual_env(recorded: CommandRun, environ: Mapping[str, str], move: _Move) -> str | None:
+    """The environment that stands for the recorded one: moved along, itself, or the active one."""
+    old = recorded.places.venv
+    if old is None:
+        return None
+    for candidate in (move.path(old), old, environ.get("VIRTUAL_ENV")):
+        if candidate and Path(candidate, "bin").is_dir():
+            return candidate
+    return None
+
+
+def _path(recorded: CommandRun, environ: Mapping[str, str], move: _Move, venv: str | None) -> str:
+    """The recorded PATH as far as its folders are here, then what this environment adds."""
+    entries: list[str] = []
+    candidates: dict[str, list[str | None]] = {
+        "<venv>": [venv],
+        "<repository>": [recorded.places.repository],
+        "<home>": [recorded.places.home, environ.get("HOME")],
+    }
+    for entry in recorded.env["PATH"].split(os.pathsep):
+        mark, rest = entry.split(">", 1) if entry.startswith("<") and ">" in entry else ("", "")
+        options = [
+            move.existing(place + rest) for place in candidates.get(mark + ">", []) if place
+        ] or [move.existing(entry)]
+        found = next((option for option in options if Path(option).is_dir()), options[0])
+        if found not in entries:
+            entries.append(found)
+    for entry in environ.get("PATH", os.defpath).split(os.pathsep):
+        if entry not in entries:
+            entries.append(entry)
+    return os.pathsep.join(entries)

@@ -375,16 +375,15 @@ def _rule(table: dict[str, Any], path: Path | None) -> UserRule:
 
 
 def _problem_with(rule: UserRule) -> str | None:
-    # Outputs are bytes, so the rule has to work on bytes too.
     try:
-        pattern = re.compile(rule.pattern.encode(), re.MULTILINE)
+        pattern = re.compile(rule.pattern, re.MULTILINE)
     except (re.error, OverflowError, RecursionError) as error:
         return f"has a pattern that is no regular expression: {error}"
     try:
-        pattern.sub(rule.replacement.encode(), b"")
+        pattern.sub(rule.replacement, "")
     except (re.error, IndexError) as error:
         return f"has a replacement that does not fit its pattern: {error}"
-    if pattern.search(b""):
+    if pattern.search(""):
         return "has a pattern that matches nothing at all, and so matches everywhere"
     return None
 

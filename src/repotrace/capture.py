@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repotrace.comparison import compare
-from repotrace.config import DEFAULT_OUTPUT_LIMIT, Settings, home_for
+from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
-from repotrace.records.base import printable
 from repotrace.records.bug import BugReport, TraceEvent
 from repotrace.records.command import CommandRun, CommandSpec
 from repotrace.records.trace import (
@@ -47,7 +46,7 @@ __all__ = [
 
 def collect_environment(cwd: Path | str | None = None) -> dict[str, Any]:
     """Facts of this host for a command run in `cwd` (default: here), ready for JSON."""
-    folder = str(cwd) if cwd is not None else os.getcwd()
+    folder = str(cwd) if cwd is not None else str(Path.cwd())
     venv = surroundings.places_of(folder, os.environ, None).venv
     return surroundings.host_facts(folder, os.environ, venv)
 
@@ -101,7 +100,7 @@ def run_capture(
         raise NoCommand("There is no command to run.")
     spec = CommandSpec(
         argv=tuple(command),
-        cwd=str(cwd) if cwd is not None else os.getcwd(),
+        cwd=str(cwd) if cwd is not None else str(Path.cwd()),
         env=dict(os.environ),
         timeout=timeout,
     )
@@ -150,8 +149,10 @@ class Stored:
     """As it is in the store: an earlier one if the same failure was already there."""
     new: bool
     occurrences: int = 1
+    safe: bool = True
+    """Whether the report is in the store."""
     problem: RepoTraceError | None = None
-    """Why the home's history could not be written; the report itself is safe."""
+    """Why the home's history could not be written, or the report itself."""
 
 
 def store_report(report: BugReport, store: Store) -> Stored:

@@ -36,10 +36,13 @@ __all__ = [
     "Verdict",
     "accepted",
     "diff",
+    "plan",
+    "remember",
     "replay",
     "replay_all",
     "replay_from_store",
     "replay_report",
+    "root_of",
 ]
 
 type Match = Literal["normal", "exact", "exit-code"]
@@ -62,7 +65,7 @@ class ReplayOptions:
     root: Path | None = None
     """The work tree that the reports belong to: a cwd inside the recorded repository means
     the same folder in this one."""
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     key: bytes | None = None
     """Of redaction digests; None: one that only this replay knows."""
     cancelled: threading.Event | None = None
@@ -274,6 +277,17 @@ def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
         timeout=options.timeout,
         overrides=options.env,
     )
+
+
+def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> CommandSpec:
+    """What `replay` would run, without running it.
+
+    Raises RepoTraceError if the command cannot run here, NoCommand if there is none.
+    """
+    try:
+        return _spec(_recorded(as_reproduction(source)), options)
+    except Missing as missing:
+        raise RepoTraceError(f"The command cannot run here: {missing.message}.") from missing
 
 
 def _execute(spec: CommandSpec, options: ReplayOptions) -> CommandRun:

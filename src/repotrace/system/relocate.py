@@ -18,7 +18,7 @@ MASKED = ("venv", "repository", "home")
 """The folders that stand as `<venv>` and so on in a recorded PATH."""
 
 
-class Missing(Exception):  # noqa: N818 - a finding, not an error
+class Missing(Exception):
     """The command cannot run here. `names`: the variables that would have to be set."""
 
     def __init__(self, message: str, names: list[str]) -> None:

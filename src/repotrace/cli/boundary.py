@@ -1,0 +1,100 @@
+"""The one place where an error becomes a line for the user and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+import typer
+
+from repotrace import __version__
+from repotrace.errors import RepoTraceError
+
+USAGE = 2
+"""Wrong use, or nothing there to work on."""
+BUG = 3
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def complain(message: str, hint: str | None = None) -> None:
+    """One line on stderr, and a second one with the hint."""
+    lines = f"repotrace: {message}\n" + (f"  {hint}\n" if hint else "")
+    try:
+        sys.stderr.write(lines)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def fail(error: RepoTraceError, code: int = USAGE) -> NoReturn:
+    """Say what is wrong and what to do, then exit with `code`."""
+    complain(error.message, error.hint)
+    raise typer.Exit(code)
+
+
+class Commands(typer.core.TyperGroup):
+    """The group of all commands; errors a user can act on end here."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        """Run the command. Exits with 2 after a RepoTraceError, 130 after an interrupt."""
+        try:
+            return super().invoke(ctx)
+        except RepoTraceError as error:
+            fail(error)
+        except BrokenPipeError:
+            _silence_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
+        except KeyboardInterrupt:
+            complain("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def run(app: Callable[[], object]) -> None:
+    """Run `app`. A bug of ours gives one line and the path of a log, exit code 3."""
+    try:
+        app()
+    except SystemExit:
+        _flush()
+        raise
+    except Exception as bug:
+        path = _log(bug)
+        where = f"the details are in {path}" if path else "the details could not be written"
+        complain(f"this is a bug in RepoTrace ({type(bug).__name__}); {where}")
+        raise SystemExit(BUG) from None
+
+
+def _flush() -> None:
+    """Flush stdout while a closed pipe can still be told from an error of ours."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+    except (OSError, ValueError):
+        pass
+
+
+def _silence_stdout() -> None:
+    """Send what is left to nowhere, so that Python's own flush at exit says nothing."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass
+
+
+def _log(bug: Exception) -> str | None:
+    """The path of a new private file with the traceback, without the values of arguments."""
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="repotrace-bug-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"repotrace {__version__}, Python {sys.version}, {sys.platform}\n\n")
+            file.writelines(traceback.format_exception(bug))
+    except OSError:
+        return None
+    return path

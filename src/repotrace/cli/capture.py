@@ -1,0 +1,215 @@
+"""`repotrace capture`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from repotrace.capture import Stored, build_report, record_command, store_report
+from repotrace.cli.boundary import complain, fail
+from repotrace.cli.options import (
+    CwdOption,
+    JsonOption,
+    KeepGoingOption,
+    Opened,
+    StoreOption,
+    TimeoutOption,
+    note,
+    open_store,
+    print_json,
+    split_tags,
+)
+from repotrace.errors import RepoTraceError
+from repotrace.records.bug import BugReport
+from repotrace.records.command import CommandRun, CommandSpec
+from repotrace.records.trace import run_of_trace
+from repotrace.redact import Redactor
+from repotrace.storage import validate_id
+from repotrace.system.execution import OnOutput
+
+FAILED_BEFORE_THE_RUN = 125
+
+COLOR_VARIABLES = {"FORCE_COLOR": "1", "PY_COLORS": "1", "CLICOLOR_FORCE": "1"}
+
+
+def capture(
+    ctx: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", show_default=False)],
+    store: StoreOption = None,
+    cwd: CwdOption = None,
+    timeout: TimeoutOption = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the report")] = None,
+    report_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Id of the report")
+    ] = None,
+    severity: Annotated[
+        str | None, typer.Option("--severity", help="low, medium, high, or your own word")
+    ] = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", metavar="A,B", help="Tags, in place of: capture")
+    ] = None,
+    keep_going: KeepGoingOption = False,
+    only_failures: Annotated[
+        bool, typer.Option("--only-failures", help="Store nothing if the command succeeds")
+    ] = False,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME", help="Keep this variable too; may be repeated"),
+    ] = None,
+    stdin: Annotated[
+        Path | None, typer.Option("--stdin", metavar="FILE", help="Feed this file to the command")
+    ] = None,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Give COMMAND to /bin/sh: pipes, &&, variables")
+    ] = False,
+    pty: Annotated[bool, typer.Option("--pty", help="Run the command in a terminal")] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Record stdout and stderr as one stream, in true order")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a command and keep what happened as a report
+
+    Everything from COMMAND on is the command's own. Its output appears as it comes, and its
+    exit code becomes ours.
+    """
+    try:
+        if report_id is not None:
+            validate_id(report_id)
+        opened = open_store(ctx, store)
+        redactor = Redactor(key=opened.store.key, variables=os.environ)
+        child, added = _environment(opened, Path(cwd) if cwd else None)
+        spec = CommandSpec(
+            argv=() if shell else tuple(command),
+            script=" ".join(command) if shell else None,
+            cwd=os.path.abspath(cwd) if cwd else str(Path.cwd()),  # noqa: PTH100 - links kept
+            env=child,
+            stdin=_read(stdin),
+            inherit_stdin=stdin is None,
+            timeout=timeout if timeout is not None else opened.settings.timeout,
+            pty=pty,
+            merge=merge,
+        )
+        trace = record_command(
+            spec,
+            redactor=redactor,
+            settings=opened.settings,
+            on_output=_echo(to_stderr=as_json),
+            kept=tuple(env or ()),
+            added=added,
+        )
+    except RepoTraceError as error:
+        fail(error, FAILED_BEFORE_THE_RUN)
+    run = run_of_trace(trace)
+    code = 0 if keep_going else run.shell_code
+    if only_failures and not run.failed:
+        note(f"{run.ending}, nothing stored")
+        raise typer.Exit(code)
+    given = {"severity": severity, "tags": None if tags is None else split_tags(tags)}
+    report = build_report(
+        trace,
+        title=None if title is None else redactor.redact(title),
+        report_id=report_id,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    stored = _store(opened, report)
+    if as_json:
+        print_json(_as_json(opened, stored, run))
+    else:
+        _summarise(stored, report, run)
+    raise typer.Exit(code)
+
+
+def _environment(opened: Opened, cwd: Path | None) -> tuple[dict[str, str], list[str]]:
+    """The environment of the command, and the names that we set in it for colours.
+
+    Where our own output is a terminal the command, which writes to a pipe, is asked for the
+    colours that it would show there. A capture inside the command uses the same store.
+    """
+    env = dict(os.environ)
+    added: list[str] = []
+    wanted = opened.color == "always" or (
+        opened.color == "auto"
+        and sys.stdout.isatty()
+        and not env.get("NO_COLOR")
+        and env.get("TERM") != "dumb"
+    )
+    if wanted and "FORCE_COLOR" not in env:
+        added = [name for name in COLOR_VARIABLES if name not in env]
+        env.update((name, COLOR_VARIABLES[name]) for name in added)
+    if cwd is not None and "PWD" in env:
+        env["PWD"] = os.path.abspath(cwd)  # noqa: PTH100 - links kept
+    env.setdefault("REPOTRACE_STORE", os.path.abspath(opened.store.reports.root))  # noqa: PTH100
+    env.setdefault("REPOTRACE_HOME", os.path.abspath(opened.store.home))  # noqa: PTH100
+    return env, added
+
+
+def _read(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RepoTraceError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+def _echo(*, to_stderr: bool) -> OnOutput:
+    """Writes what arrives to our own stdout and stderr, byte for byte and at once."""
+    err = sys.stderr
+    targets = {"stdout": err if to_stderr else sys.stdout, "stderr": err}
+
+    def echo(stream: str, data: bytes) -> None:
+        target = targets[stream]
+        raw = getattr(target, "buffer", None)
+        if raw is None:
+            target.write(data.decode("utf-8", "replace"))
+        else:
+            raw.write(data)
+        target.flush()
+
+    return echo
+
+
+def _store(opened: Opened, report: BugReport) -> Stored:
+    """Store the report; if that fails, save a copy elsewhere and say where."""
+    try:
+        stored = store_report(report, opened.store)
+    except RepoTraceError as error:
+        complain(error.message, error.hint)
+        try:
+            complain(f"the report was saved as {opened.store.reports.rescue(report)}")
+        except RepoTraceError as second:
+            complain(second.message, second.hint)
+        return Stored(report=report, new=True, safe=False, problem=error)
+    if stored.problem is not None:
+        complain(stored.problem.message, stored.problem.hint)
+    return stored
+
+
+def _summarise(stored: Stored, report: BugReport, run: CommandRun) -> None:
+    if stored.safe:
+        note(f"captured {stored.report.id}")
+    note(run.ending)
+    if stored.occurrences > 1:
+        note(f"seen {stored.occurrences} times")
+    elif stored.report.id != report.id:
+        note(f"{report.id} is another failure; this one is kept beside it")
+
+
+def _as_json(opened: Opened, stored: Stored, run: CommandRun) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "id": stored.report.id,
+        "new": stored.new,
+        "occurrences": stored.occurrences,
+        "title": stored.report.title,
+        "termination": run.termination.value,
+        "exit_code": run.exit_code,
+        "signal": run.signal,
+        "duration": run.duration,
+        "path": str(opened.store.reports.path(stored.report.id)) if stored.safe else None,
+    }

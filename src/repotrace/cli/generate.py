@@ -1,0 +1,63 @@
+"""`repotrace generate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from repotrace.cli.options import (
+    OutputOption,
+    OverwriteOption,
+    ReportArgument,
+    StoreOption,
+    note,
+    open_store,
+    say,
+)
+
+
+def generate(
+    ctx: typer.Context,
+    report_id: ReportArgument = "latest",
+    store: StoreOption = None,
+    output: OutputOption = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the test function")] = None,
+    exit_code_only: Annotated[
+        bool, typer.Option("--exit-code-only", help="Assert the exit code only")
+    ] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Assert the output byte for byte, nothing masked")
+    ] = False,
+    expect: Annotated[
+        Literal["failure", "fixed"],
+        typer.Option("--expect", help="Pass while the failure stays, or once it is fixed"),
+    ] = "failure",
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Print or write a standalone pytest test made from a report"""
+    from repotrace.generator import describe, generate_test, write_test
+
+    opened = open_store(ctx, store)
+    report = opened.store.reports.load(opened.store.resolve(report_id))
+    if output is None:
+        source = generate_test(
+            report,
+            function_name=name,
+            match_output=not exit_code_only,
+            exact=exact,
+            expect=expect,
+        )
+        say(source.rstrip("\n"))
+    else:
+        written = write_test(
+            report,
+            output,
+            function_name=name,
+            match_output=not exit_code_only,
+            exact=exact,
+            expect=expect,
+            overwrite=overwrite,
+        )
+        say(f"wrote {written}")
+    note(describe(report, expect))

@@ -1,0 +1,90 @@
+"""Options that several commands share, and what they open."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from repotrace.cli.boundary import complain
+from repotrace.config import Settings, find_store, home_for, load_settings
+from repotrace.storage import Store
+
+type StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Folder of the reports"),
+]
+type JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object")]
+type OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the output file if there is one")
+]
+type OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file")
+]
+type CwdOption = Annotated[
+    Path | None, typer.Option("--cwd", metavar="DIR", help="Run the command in this folder")
+]
+type TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", min=0.001, help="End the command after this time"),
+]
+type KeepGoingOption = Annotated[bool, typer.Option("--keep-going", help="Exit with 0 regardless")]
+type ReportArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of a report, a unique prefix, or latest")
+]
+
+
+@dataclass(frozen=True)
+class Globals:
+    """What was said before the name of the command."""
+
+    home: Path | None = None
+    color: str = "auto"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The store that a command works on, and the settings of the project."""
+
+    store: Store
+    settings: Settings
+    color: str
+
+
+def open_store(ctx: typer.Context, reports: Path | None) -> Opened:
+    """Find the store, the home and the settings. Doubtful settings are said on stderr."""
+    said = ctx.find_object(Globals) or Globals()
+    cwd = Path.cwd()
+    settings, warnings = load_settings(cwd, os.environ)
+    for warning in warnings:
+        complain(warning)
+    root = find_store(cwd, os.environ, reports)
+    home = home_for(root, cwd, os.environ, said.home)
+    return Opened(store=Store(home, reports=root), settings=settings, color=said.color)
+
+
+def say(text: str = "") -> None:
+    """One line of data on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line about what happens, on stderr."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def print_json(value: object) -> None:
+    """One JSON object on stdout."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def split_tags(text: str) -> list[str]:
+    """`a, b` as `["a", "b"]`, without repeats."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

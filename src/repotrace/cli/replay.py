@@ -1,0 +1,214 @@
+"""`repotrace replay`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import typer
+
+from repotrace.cli.boundary import complain
+from repotrace.cli.options import (
+    CwdOption,
+    JsonOption,
+    KeepGoingOption,
+    Opened,
+    ReportArgument,
+    StoreOption,
+    TimeoutOption,
+    note,
+    open_store,
+    print_json,
+    say,
+)
+from repotrace.records.bug import BugReport
+from repotrace.records.command import CommandRun
+from repotrace.records.replay import ReplayResult
+from repotrace.records.trace import command_run_of
+from repotrace.replay import (
+    Match,
+    ReplayOptions,
+    Verdict,
+    accepted,
+    diff,
+    plan,
+    remember,
+    root_of,
+)
+from repotrace.replay import replay as run_replay
+
+REPRODUCED, DIFFERENT, COULD_NOT_RUN = 0, 1, 2
+SKIP_THIS_COMMIT = 125
+"""What `git bisect run` takes for: this commit cannot be judged."""
+
+
+def replay(
+    ctx: typer.Context,
+    report_id: ReportArgument = "latest",
+    store: StoreOption = None,
+    cwd: CwdOption = None,
+    timeout: TimeoutOption = None,
+    exit_code_only: Annotated[
+        bool, typer.Option("--exit-code-only", help="Compare how it ended, not the output")
+    ] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Demand the same output, byte for byte")
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", metavar="N", min=1, help="Run it N times; tells flaky ones")
+    ] = 1,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="Set this variable; may be repeated"),
+    ] = None,
+    expect: Annotated[
+        Literal["failure", "fixed"],
+        typer.Option("--expect", help="What gives exit code 0"),
+    ] = "failure",
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Exit as git bisect run wants it: 1, 0 or 125")
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Record what happens now in place of the old record")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be run, and run nothing")
+    ] = False,
+    keep_going: KeepGoingOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the command of a report again and compare
+
+    Exits with 0 if the failure is reproduced, 1 if not, 2 if the command cannot run here.
+    """
+    if exact and exit_code_only:
+        raise typer.BadParameter("--exact and --exit-code-only exclude each other")
+    opened = open_store(ctx, store)
+    report = opened.store.reports.load(opened.store.resolve(report_id))
+    match: Match = "exact" if exact else "exit-code" if exit_code_only else "normal"
+    options = replace(
+        options_for(opened),
+        cwd=cwd,
+        timeout=timeout,
+        match=match,
+        repeat=repeat,
+        env=_variables(env or []),
+    )
+    if dry_run:
+        _print_plan(report, options, as_json=as_json)
+        return
+    result = replay_once(opened, report, options)
+    if as_json:
+        print_json({"schema_version": 1, **diff(result), **_more(result)})
+    else:
+        _print_result(opened, result)
+    if accept and result.ran:
+        opened.store.reports.save(accepted(report, result))
+        note(f"accepted: {report.id} now records {_ending(result.observed)}")
+    raise typer.Exit(0 if keep_going or accept else _exit_code(result, expect, bisect=bisect))
+
+
+def options_for(opened: Opened) -> ReplayOptions:
+    """How this project replays, before any flag."""
+    return ReplayOptions(
+        root=root_of(opened.store.reports),
+        settings=opened.settings,
+        key=opened.store.key,
+        with_repository=True,
+    )
+
+
+def replay_once(
+    opened: Opened, report: BugReport, options: ReplayOptions | None = None
+) -> ReplayResult:
+    """Replay one report: the command goes to stderr first, the verdict into the home."""
+    note(f"$ {shell_line(command_run_of(report))}")
+    result = run_replay(report, options=options or options_for(opened))
+    problem = remember(opened.store, [result])
+    if problem is not None:
+        complain(problem.message, problem.hint)
+    return result
+
+
+def shell_line(run: CommandRun) -> str:
+    """The recorded command as one would type it."""
+    from repotrace.records.base import printable
+
+    return printable(run.script if run.script is not None else shlex.join(run.argv))
+
+
+def _variables(pairs: list[str]) -> dict[str, str]:
+    variables = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            if name not in os.environ:
+                raise typer.BadParameter(f"{name} is not set; say {name}=VALUE", param_hint="--env")
+            value = os.environ[name]
+        variables[name] = value
+    return variables
+
+
+def _print_plan(report: BugReport, options: ReplayOptions, *, as_json: bool) -> None:
+    planned = plan(report, options)
+    run = command_run_of(report)
+    changed = {
+        name: value
+        for name, value in planned.env.items()
+        if os.environ.get(name) != value and name in run.env
+    }
+    if as_json:
+        view = {"id": report.id, "argv": list(planned.argv), "script": planned.script}
+        more = {"cwd": planned.cwd, "timeout": planned.timeout, "env": changed}
+        print_json({"schema_version": 1, **view, **more})
+        return
+    say(f"cd {shlex.quote(planned.cwd)}")
+    for name, value in sorted(changed.items()):
+        say(f"export {name}={shlex.quote(value)}")
+    say(shell_line(run.model_copy(update={"argv": planned.argv, "script": planned.script})))
+
+
+def _print_result(opened: Opened, result: ReplayResult) -> None:
+    from repotrace.render.console import console
+    from repotrace.render.replays import differences_view, result_line
+
+    out = console(color=opened.color)
+    out.print(result_line(result), soft_wrap=True)
+    if result.verdict != Verdict.SAME and result.observed is not None:
+        view = differences_view(result, opened.settings.normalize)
+        if view is not None:
+            out.print(view, soft_wrap=True)
+    if result.verdict == Verdict.FIXED and result.repeats == 1:
+        note("one pass proves little for a failure that comes and goes; see --repeat 10")
+
+
+def _more(result: ReplayResult) -> dict[str, object]:
+    return {
+        "detail": result.detail,
+        "rules": result.rules,
+        "fixed_tests": result.fixed_tests,
+        "still_failing": result.still_failing,
+        "new_failing": result.new_failing,
+        "reproduced": result.reproduced,
+        "repeats": result.repeats,
+        "missing": result.missing,
+        "cwd": result.cwd,
+        "duration": result.duration,
+    }
+
+
+def _ending(run: CommandRun | None) -> str:
+    return run.ending if run else "nothing"
+
+
+def _exit_code(result: ReplayResult, expect: str, *, bisect: bool) -> int:
+    if bisect:
+        if result.matched:
+            return DIFFERENT
+        return 0 if result.verdict == Verdict.FIXED else SKIP_THIS_COMMIT
+    if not result.ran:
+        return COULD_NOT_RUN
+    wanted = result.verdict == Verdict.FIXED if expect == "fixed" else result.matched
+    return REPRODUCED if wanted else DIFFERENT

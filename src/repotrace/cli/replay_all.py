@@ -1,0 +1,146 @@
+"""`repotrace replay-all`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from repotrace.cli.boundary import INTERRUPTED, complain
+from repotrace.cli.options import (
+    CwdOption,
+    KeepGoingOption,
+    Opened,
+    OutputOption,
+    OverwriteOption,
+    StoreOption,
+    TimeoutOption,
+    open_store,
+    say,
+)
+from repotrace.cli.replay import COULD_NOT_RUN, DIFFERENT, REPRODUCED, options_for
+from repotrace.records.replay import ReplayResult, ReplaySummary
+from repotrace.replay import remember
+from repotrace.replay import replay_all as sweep
+
+type Format = Literal["table", "markdown", "json", "junit", "github"]
+
+CLOSED = ("closed", "fixed", "resolved", "done")
+"""Statuses of reports that `--gate` expects not to fail any more."""
+
+
+def replay_all(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    cwd: CwdOption = None,
+    timeout: TimeoutOption = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="How many at a time [processors]"),
+    ] = None,
+    exit_code_only: Annotated[
+        bool, typer.Option("--exit-code-only", help="Compare how they end, not the output")
+    ] = False,
+    gate: Annotated[
+        bool,
+        typer.Option("--gate", help="Open reports must reproduce, closed ones must not"),
+    ] = False,
+    output: OutputOption = None,
+    overwrite: OverwriteOption = False,
+    format: Annotated[  # noqa: A002 - the name of the option
+        Format | None, typer.Option("--format", help="How to print the sweep")
+    ] = None,
+    keep_going: KeepGoingOption = False,
+) -> None:
+    """Replay every report and summarise
+
+    Exits with 0 if all reproduce, 1 if one does not, 2 if one cannot be read or run.
+    """
+    opened = open_store(ctx, store)
+    _check_output(output, overwrite=overwrite)
+    options = replace(
+        options_for(opened),
+        cwd=cwd,
+        timeout=timeout,
+        match="exit-code" if exit_code_only else "normal",
+        with_repository=False,
+    )
+    total = len(opened.store.reports.list_ids())
+    with _progress(total) as advance:
+        summary = sweep(opened.store.reports, jobs=jobs, options=options, on_result=advance)
+    problem = remember(opened.store, summary.results)
+    if problem is not None:
+        complain(problem.message, problem.hint)
+    _emit(opened, summary, format, output, overwrite=overwrite)
+    unfinished = total - summary.total
+    if unfinished > 0:
+        complain(f"interrupted; {unfinished} of {total} reports were not replayed")
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(0 if keep_going else _exit_code(summary, gate=gate))
+
+
+def _check_output(output: Path | None, *, overwrite: bool) -> None:
+    """Say before the sweep, not after it, that the file is in the way."""
+    from repotrace.errors import ReportExists
+
+    if output is not None and output.exists() and not overwrite:
+        raise ReportExists(f"{output} is there already.", hint="Replace it with --overwrite")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None] | None]:
+    """A progress bar on stderr while that is a terminal."""
+    if total < 2 or not sys.stderr.isatty():
+        yield None
+        return
+    from repotrace.render.console import console
+    from repotrace.render.progress import bar
+
+    with bar(console(stderr=True), "replaying", total) as advance:
+        yield lambda _: advance()
+
+
+def _emit(
+    opened: Opened,
+    summary: ReplaySummary,
+    format: Format | None,  # noqa: A002
+    output: Path | None,
+    *,
+    overwrite: bool,
+) -> None:
+    from repotrace.report import sweep_text
+
+    format = format or ("table" if output is None else "markdown")  # noqa: A001
+    if format == "table" and output is None:
+        from repotrace.render.console import console
+        from repotrace.render.replays import replay_table, sweep_line
+
+        if summary.total == 0:
+            say("no reports stored")
+            return
+        console(color=opened.color).print(replay_table(summary))
+        say(sweep_line(summary))
+        return
+    text = sweep_text(summary, format)
+    if output is None:
+        say(text.rstrip("\n"))
+    else:
+        from repotrace.report import write_text
+
+        say(f"wrote {write_text(output, text, overwrite=overwrite)}")
+
+
+def _exit_code(summary: ReplaySummary, *, gate: bool) -> int:
+    if summary.failed:
+        return COULD_NOT_RUN
+    good = all(_as_expected(result) if gate else result.matched for result in summary.results)
+    return REPRODUCED if good else DIFFERENT
+
+
+def _as_expected(result: ReplayResult) -> bool:
+    return result.matched is not (result.status.lower() in CLOSED)

@@ -193,14 +193,14 @@ class CommandRun(Record):
 
     @property
     def returncode(self) -> int | None:
-        """As `subprocess` has it: the exit code, -N for signal N, None for a timeout or no start."""
+        """As `subprocess` has it: the exit code, -N for signal N; None for no end of its own."""
         if self.termination is Termination.SIGNALED and self.signal is not None:
             return -self.signal
         return self.exit_code
 
     @property
     def shell_code(self) -> int:
-        """The exit code that a shell would show: 124 timed out, 126, 127, 128+N, 130 interrupted."""
+        """As a shell has it: 124 timed out, 126 and 127 not started, 128+N, 130 interrupted."""
         match self.termination:
             case Termination.TIMEOUT:
                 return 124

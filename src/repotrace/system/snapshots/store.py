@@ -1,0 +1,475 @@
+"""The store of states: one bare git repository of our own."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from repotrace.errors import RepoTraceError
+from repotrace.system.snapshots import differences, upkeep
+from repotrace.system.snapshots.checkout import Checkout
+from repotrace.system.snapshots.exclusion import exclude_file
+from repotrace.system.snapshots.manifest import Manifest, manifest_of
+from repotrace.system.snapshots.model import (
+    Deadline,
+    DeadlinePassed,
+    Entry,
+    NestedRepository,
+    NotCaptured,
+    Operation,
+    Snapshot,
+    StateRecord,
+    text,
+)
+from repotrace.system.snapshots.objects import (
+    EMPTY_TREE,
+    ObjectReader,
+    TreeDiffer,
+    tree_data,
+    write_object,
+)
+from repotrace.system.snapshots.plumbing import (
+    ATTRIBUTES,
+    CONFIG,
+    locked,
+    private_environment,
+    run_git,
+)
+from repotrace.system.snapshots.survey import Memory
+from repotrace.system.snapshots.workspace import WorkspaceIndex
+
+SIZE_LIMIT = 50 * 1024 * 1024
+CAP = 5 * 1024**3
+_REF = re.compile(r"(runs|reports)/[A-Za-z0-9][A-Za-z0-9._-]*")
+_PREFIX = "refs/repotrace/"
+_IDENTITY = "RepoTrace <repotrace@localhost>"
+_SIZES = 200
+"""So many left-out files have their size looked up anew at every snapshot."""
+_WEIGHED_EVERY = 100
+
+type Names = list[str]
+type Entries = list[Entry]
+type Operations = list[Operation]
+type States = list[StateRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The parts of a state id."""
+
+    tree: str
+    manifest_id: str
+    manifest: Manifest
+
+
+class SnapshotStore:
+    """Takes states of workspaces and gives them back. Made on disk at first need.
+
+    Several processes and threads may use one store. `close()` ends its companions.
+    """
+
+    def __init__(self, path: Path, *, size_limit: int = SIZE_LIMIT, cap: int = CAP) -> None:
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are
+        self.size_limit = size_limit
+        self.cap = cap
+        self._workspaces: dict[Path, WorkspaceIndex] = {}
+        self._states: dict[str, State] = {}
+        self._tips: dict[str, str] = {}
+        self._guard = threading.Lock()
+        self._ready = False
+        self._changes = 0
+        self._full = False
+        self.env = private_environment(os.environ)
+        self.reader = ObjectReader(self.path, self.env)
+        self.differ = TreeDiffer(self.path, self.env)
+        weakref.finalize(self, _close, self.reader, self.differ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the git processes that stay; the store starts them again when it needs them."""
+        _close(self.reader, self.differ)
+
+    # -- taking --------------------------------------------------------------------------
+
+    def take(
+        self, workspace: Path, *, ref: str, deadline: float | None = None, message: str = ""
+    ) -> Snapshot:
+        """The state of `workspace` now, kept under `ref` (`runs/<id>` or `reports/<id>`).
+
+        `deadline` is the number of seconds it may take. When they are over, or when the work
+        tree cannot be read as a whole, the snapshot is `missed` and nothing is kept of it.
+        Raises RepoTraceError for a workspace that nobody can mean: `/`, or `$HOME` or above.
+        """
+        started = time.monotonic()
+        limit = Deadline.after(deadline)
+        name = _full_ref(ref)
+        root = refuse_wide(workspace)
+        try:
+            return self._take(root, name, message, limit, started)
+        except DeadlinePassed:
+            reason = f"not done within {deadline:g} s"
+        except (RepoTraceError, OSError) as error:
+            reason = str(error)
+        return Snapshot("missed", None, None, False, time.monotonic() - started, reason=reason)
+
+    def _take(
+        self, root: Path, ref: str, message: str, deadline: Deadline, started: float
+    ) -> Snapshot:
+        self.create()
+        index = self._index(root)
+        index.prepare()
+        with (
+            locked(index.lock, deadline=deadline),
+            locked(self.path / "lock", shared=True, deadline=deadline),
+        ):
+            memory = index.look(deadline)
+            unsettled = tuple(text(path) for path in sorted(index.unsettled()))
+            if not memory.state_id:
+                self._compose(memory, index)
+            left_out = tuple(sorted(_left_out(root, memory), key=lambda item: item.path))
+            changed = self._record(ref, memory, message, left_out)
+            if index.looked:
+                self._pin(index, memory)
+                index.save(memory)
+        return Snapshot(
+            "exact",
+            memory.state_id,
+            memory.tree,
+            changed,
+            time.monotonic() - started,
+            left_out,
+            tuple(_nested(root, memory)),
+            unsettled,
+        )
+
+    def _index(self, root: Path) -> WorkspaceIndex:
+        with self._guard:
+            index = self._workspaces.get(root)
+            if index is None:
+                index = WorkspaceIndex(self.path, root, self.env, self.size_limit)
+                self._workspaces[root] = index
+            return index
+
+    def _compose(self, memory: Memory, index: WorkspaceIndex) -> None:
+        """Makes the object that a state's id names: the tree, and the manifest beside it."""
+        counts = memory.modes()
+        objects = self.path / "objects"
+        manifest = manifest_of(memory, counts)
+        memory.manifest = write_object(objects, b"blob", manifest.dump())
+        memory.state_id = self._wrap(memory.tree, memory.manifest)
+        entries = index.entries() or 0
+        expected = sum(n for mode, n in counts.items() if _is_indexed(mode))
+        # A file that went while it was read: the tree is right, the memory is not.
+        memory.entries = entries if entries == expected else -1
+
+    def _wrap(self, tree: str, manifest: str) -> str:
+        objects = self.path / "objects"
+        if tree == EMPTY_TREE:
+            write_object(objects, b"tree", b"")
+        entries = [(b"manifest", 0o100644, manifest), (b"root", 0o40000, tree)]
+        return write_object(objects, b"tree", tree_data(entries))
+
+    def _record(
+        self, ref: str, memory: Memory, message: str, left_out: Sequence[NotCaptured]
+    ) -> bool:
+        tip = self._resolve(ref)
+        if tip is not None and self._commit_tree(tip) == memory.state_id:
+            return False
+        self._weigh()
+        now = int(time.time())
+        parent = f"parent {tip}\n" if tip else ""
+        lines = [
+            message or "state",
+            "",
+            *(f"Not-captured: {_line(item)}" for item in left_out[:500]),
+        ]
+        data = (
+            f"tree {memory.state_id}\n{parent}author {_IDENTITY} {now} +0000\n"
+            f"committer {_IDENTITY} {now} +0000\n\n" + "\n".join(lines) + "\n"
+        )
+        raw = data.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
+        self._set_ref(ref, write_object(self.path / "objects", b"commit", raw))
+        return True
+
+    def _weigh(self) -> None:
+        """Looks now and then whether the store has outgrown its cap."""
+        if self._changes % _WEIGHED_EVERY == 0 or self._full:
+            self._full = upkeep.size_of(self.path) > self.cap
+        self._changes += 1
+        if self._full:
+            raise RepoTraceError(
+                f"The snapshot store is larger than {self.cap} bytes.",
+                hint="Make room with: repotrace runs gc",
+            )
+
+    def _pin(self, index: WorkspaceIndex, memory: Memory) -> None:
+        """Keeps what the workspace's index refers to, whatever becomes of the runs."""
+        data = (
+            f"tree {memory.state_id}\nauthor {_IDENTITY} 0 +0000\n"
+            f"committer {_IDENTITY} 0 +0000\n\nlast state of a workspace\n"
+        )
+        commit = write_object(self.path / "objects", b"commit", data.encode())
+        self._set_ref(f"{_PREFIX}workspaces/{index.key}", commit)
+
+    # -- refs ----------------------------------------------------------------------------
+
+    def _resolve(self, ref: str) -> str | None:
+        try:
+            return (self.path / ref).read_text().strip()
+        except FileNotFoundError:
+            return None
+
+    def _set_ref(self, ref: str, commit: str) -> None:
+        target = self.path / ref
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = f"{target}.{os.getpid()}-{threading.get_ident()}.lock"
+        Path(temporary).write_text(commit + "\n")
+        os.rename(temporary, target)  # noqa: PTH104
+
+    def _commit_tree(self, commit: str) -> str:
+        known = self._tips.get(commit)
+        if known is None:
+            found = self.reader.get(commit)
+            known = found[1][5:45].decode() if found else ""
+            self._tips[commit] = known
+        return known
+
+    def refs(self) -> Names:
+        """The names that states are kept under: `runs/<id>`, `reports/<id>`."""
+        base = self.path / _PREFIX
+        found = []
+        for kind in ("runs", "reports"):
+            with suppress(FileNotFoundError):
+                found += [f"{kind}/{name}" for name in os.listdir(base / kind)]  # noqa: PTH208
+        return sorted(name for name in found if _REF.fullmatch(name) and ".lock" not in name)
+
+    def history(self, ref: str) -> States:
+        """The states of a ref, the oldest first."""
+        commit = self._resolve(_full_ref(ref))
+        found = []
+        while commit:
+            got = self.reader.get(commit)
+            if got is None:
+                break
+            head, _, message = got[1].decode("utf-8", "replace").partition("\n\n")
+            fields = dict(line.split(" ", 1) for line in head.splitlines())
+            taken_at = float(fields["committer"].rsplit(" ", 2)[1])
+            subject = message.split("\n\nNot-captured: ")[0].strip()
+            found.append(StateRecord(commit, fields["tree"], taken_at, subject))
+            commit = fields.get("parent")
+        return found[::-1]
+
+    def delete(self, ref: str) -> bool:
+        """Forgets a ref; False if there was none. Its objects go with the next `prune`."""
+        try:
+            (self.path / _full_ref(ref)).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    # -- reading -------------------------------------------------------------------------
+
+    def state(self, state_id: str) -> State:
+        """The parts of a state. Raises RepoTraceError if the store has no such state."""
+        known = self._states.get(state_id)
+        if known is not None:
+            return known
+        found = self.reader.get(state_id) if self.path.is_dir() and _is_id(state_id) else None
+        parts = {}
+        if found and found[0] == "tree":
+            parts = {name: oid for name, _, oid in self.reader.tree(state_id)}
+        if parts.keys() != {b"manifest", b"root"}:
+            raise RepoTraceError(
+                f"No state {state_id!r} is in the store.",
+                hint="It may have been pruned; list runs with: repotrace runs list",
+            )
+        blob = self.reader.get(parts[b"manifest"])
+        assert blob is not None
+        known = State(parts[b"root"], parts[b"manifest"], Manifest.load(blob[1]))
+        self._states[state_id] = known
+        return known
+
+    def read(self, state_id: str, path: str) -> bytes | None:
+        """The content of `path` (a link's target); None if it is no file or link there."""
+        oid = self.state(state_id).tree
+        parts = os.fsencode(path).split(b"/")
+        for number, part in enumerate(parts, 1):
+            entry = next((e for e in self.reader.tree(oid) if e[0] == part), None)
+            if entry is None or (entry[1] == 0o40000) != (number < len(parts)):
+                return None
+            oid = entry[2]
+        return self.read_object(oid)
+
+    def read_object(self, object_id: str) -> bytes | None:
+        """The content of a file by its object id; None if the store does not have it."""
+        found = self.reader.get(object_id)
+        return found[1] if found and found[0] == "blob" else None
+
+    def list(self, state_id: str) -> Entries:
+        """Every file, link and FIFO of the state, and its empty folders, by path."""
+        state = self.state(state_id)
+        raw = self.git(["ls-tree", "-r", "-z", "--full-tree", state.tree])
+        return differences.entries(raw, state.manifest)
+
+    def operations(self, before: str, after: str) -> Operations:
+        """What happened to each path between two states."""
+        return next(self.operations_of([(before, after)]))
+
+    def operations_of(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Operations]:
+        """The operations of many pairs of states, at the price of one git process."""
+        states = [(self.state(a), self.state(b)) for a, b in pairs]
+        lines = "".join(f"{a.tree} {b.tree}\n" for a, b in states if a.tree != b.tree)
+        raw = self.git(differences.COMMAND, stdin=lines.encode()) if lines else b""
+        found = differences.split(raw)
+        for a, b in states:
+            records = next(found) if a.tree != b.tree else b""
+            yield differences.operations(records, a.manifest, b.manifest, self._tree_mode(b))
+
+    def _tree_mode(self, state: State) -> differences.Lookup:
+        def look_up(path: bytes) -> tuple[int, str] | None:
+            oid, mode = state.tree, 0o40000
+            for part in path.split(b"/"):
+                entry = next((e for e in self.reader.tree(oid) if e[0] == part), None)
+                if entry is None:
+                    return None
+                _, mode, oid = entry
+            return mode, oid
+
+        return look_up
+
+    def diff(self, before: str, after: str, paths: Sequence[str] = ()) -> bytes:
+        """A unified diff of two states that `git apply` takes, of `paths` only if given."""
+        old, new = self.state(before), self.state(after)
+        command = ["diff-tree", "-r", "-p", "--binary", "-M", "--full-index", "--no-ext-diff"]
+        return self.git([*command, "--no-textconv", old.tree, new.tree, "--", *paths])
+
+    def materialise(self, state_id: str, folder: Path) -> None:
+        """Makes `folder`, which must be new or empty, the state: bytes, links and modes."""
+        state = self.state(state_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RepoTraceError(f"{folder} is not empty.", hint="Name a new folder.")
+        checkout = Checkout(folder)
+        try:
+            changes = self.differ.diff(EMPTY_TREE, state.tree)
+            checkout.apply(changes, self.reader, Manifest(), state.manifest)
+        finally:
+            checkout.close()
+
+    # -- upkeep --------------------------------------------------------------------------
+
+    def git(self, args: Sequence[str], stdin: bytes | None = None) -> bytes:
+        """Runs git on the store."""
+        command = [f"--git-dir={self.path}", *args]
+        return run_git(command, env=self.env, stdin=stdin, deadline=Deadline())
+
+    def create(self) -> None:
+        """Makes the store if it is not there, and sweeps what a killed process left."""
+        if self._ready and self.path.is_dir():
+            return
+        if not (self.path / "HEAD").exists():
+            for name in ("objects/info", "objects/pack", "refs/repotrace", "info", "workspaces"):
+                (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            (self.path / "config").write_text(CONFIG)
+            (self.path / "info" / "attributes").write_text(ATTRIBUTES)
+            (self.path / "info" / "exclude").write_bytes(exclude_file())
+            (self.path / "HEAD").write_text("ref: refs/heads/none\n")
+            write_object(self.path / "objects", b"tree", b"")
+        upkeep.sweep(self.path)
+        self._ready = True
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return upkeep.size_of(self.path)
+
+    def finish(self, ref: str | None = None) -> None:
+        """At a run's end: packs its objects, and copies those still borrowed from the user."""
+        del ref
+        if self.path.is_dir():
+            upkeep.repack(self)
+
+    def prune(self, *, grace: float = 7200.0) -> None:
+        """Removes what no ref needs and what is older than `grace` seconds."""
+        if self.path.is_dir():
+            upkeep.prune(self, grace)
+
+    def shrink(self, max_bytes: int, *, keep: Iterable[str] = ()) -> Names:
+        """Deletes the oldest refs that are not to be kept until the store fits; which ones."""
+        return upkeep.shrink(self, max_bytes, frozenset(keep))
+
+
+def refuse_wide(workspace: Path) -> Path:
+    """The workspace's real path. Raises RepoTraceError for `/`, and `$HOME` or above it."""
+    root = workspace.resolve()
+    home = Path.home().resolve()
+    if root == Path(root.anchor) or root == home or root in home.parents:
+        raise RepoTraceError(
+            f"{root} is too wide to be recorded.", hint="Work in a project folder below it."
+        )
+    if not root.is_dir():
+        raise RepoTraceError(f"{root} is not a folder.")
+    return root
+
+
+def _close(reader: ObjectReader, differ: TreeDiffer) -> None:
+    reader.close()
+    differ.close()
+
+
+def _full_ref(ref: str) -> str:
+    short = ref.removeprefix(_PREFIX)
+    if not _REF.fullmatch(short) or ".." in short or short.endswith((".lock", ".")):
+        raise RepoTraceError(f"{ref!r} cannot name states.", hint="Use runs/<id> or reports/<id>.")
+    return _PREFIX + short
+
+
+def _is_id(value: str) -> bool:
+    return len(value) == 40 and all(c in "0123456789abcdef" for c in value)
+
+
+def _is_indexed(mode: object) -> bool:
+    return isinstance(mode, int) and mode & 0o170000 in (0o100000, 0o120000)
+
+
+def _line(item: NotCaptured) -> str:
+    size = "?" if item.size is None else str(item.size)
+    path = item.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return f"{item.reason} {size} {path!r}"
+
+
+def _left_out(root: Path, memory: Memory) -> Iterator[NotCaptured]:
+    total = sum(len(names) for names in memory.skipped.values())
+    base = os.fsencode(root)
+    for parent, names in memory.skipped.items():
+        for name, (reason, size, is_folder) in names.items():
+            path = parent + b"/" + name if parent else name
+            if not is_folder and total <= _SIZES:
+                with suppress(OSError):
+                    size = os.lstat(base + b"/" + path).st_size
+            yield NotCaptured(text(path), reason, size, is_folder)
+
+
+def _nested(root: Path, memory: Memory) -> Iterator[NestedRepository]:
+    for path in sorted(memory.nested()):
+        git_dir = root / text(path) / ".git"
+        yield NestedRepository(text(path), upkeep.head_of(git_dir))

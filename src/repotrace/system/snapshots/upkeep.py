@@ -1,0 +1,138 @@
+"""Keeps a store small and clean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from repotrace.system.snapshots.model import Deadline, StateRecord
+from repotrace.system.snapshots.plumbing import locked
+
+_ABANDONED = 6 * 3600
+"""Age in seconds from which a temporary file belongs to no living process."""
+_WORKSPACE_GONE = 14 * 86400
+
+
+class Repository(Protocol):
+    """What upkeep needs of a store."""
+
+    path: Path
+
+    def git(self, args: Sequence[str], stdin: bytes | None = None) -> bytes: ...
+    def refs(self) -> list[str]: ...
+    def history(self, ref: str) -> list[StateRecord]: ...
+    def delete(self, ref: str) -> bool: ...
+    def close(self) -> None: ...
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk below `path`."""
+    total = 0
+    pending = [str(path)]
+    while pending:
+        with suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    with suppress(FileNotFoundError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+def sweep(store: Path) -> None:
+    """Removes temporaries and locks that killed processes left, once they are old."""
+    horizon = time.time() - _ABANDONED
+    for pattern in (
+        "objects/pack/tmp_*",
+        "objects/pack/.tmp-*",
+        "objects/tmp_*",
+        "objects/??/tmp_obj_*",
+        "refs/repotrace/*/*.lock",
+        "*.lock",
+        "workspaces/*/memory.*",
+    ):
+        for path in store.glob(pattern):
+            with suppress(OSError):
+                if path.lstat().st_mtime < horizon:
+                    path.unlink()
+
+
+def repack(store: Repository) -> None:
+    """Packs everything into one file that needs no foreign object."""
+    with locked(store.path / "lock", deadline=Deadline()):
+        # Without -l: objects borrowed from the user's repository are copied, so that its
+        # own clean-up cannot take them away from us.
+        store.git(["repack", "-a", "-d", "-q"])
+        with suppress(FileNotFoundError):
+            (store.path / "objects" / "info" / "alternates").unlink()
+    store.close()
+
+
+def prune(store: Repository, grace: float) -> None:
+    """Removes unreachable objects that are older than the grace period."""
+    _forget_workspaces(store.path)
+    with locked(store.path / "lock", deadline=Deadline()):
+        when = str(int(time.time() - grace))
+        store.git(["repack", "-A", "-d", "-q", f"--unpack-unreachable={when}"])
+        with suppress(FileNotFoundError):
+            (store.path / "objects" / "info" / "alternates").unlink()
+        store.git(["prune", f"--expire={when}"])
+    store.close()
+
+
+def _forget_workspaces(store: Path) -> None:
+    """Drops the indexes of work trees that are gone for good."""
+    for folder in (store / "workspaces").iterdir():
+        with suppress(OSError):
+            root = Path(os.fsdecode((folder / "path").read_bytes()))
+            if not root.exists() and folder.stat().st_mtime < time.time() - _WORKSPACE_GONE:
+                (store / "refs/repotrace/workspaces" / folder.name).unlink(missing_ok=True)
+                shutil.rmtree(folder)
+
+
+def shrink(store: Repository, max_bytes: int, keep: Collection[str]) -> list[str]:
+    """Deletes the oldest refs until the store is at most `max_bytes`; which ones."""
+    if size_of(store.path) <= max_bytes:
+        return []
+    prune(store, 7200.0)
+    ages = []
+    for ref in store.refs():
+        history = store.history(ref)
+        if ref not in keep:
+            ages.append((history[-1].taken_at if history else 0.0, ref))
+    deleted = []
+    for _, ref in sorted(ages):
+        if size_of(store.path) <= max_bytes:
+            break
+        store.delete(ref)
+        deleted.append(ref)
+        prune(store, 0.0)
+    return deleted
+
+
+def head_of(git: Path) -> str | None:
+    """The commit that a repository (its `.git` folder or file) stands on."""
+    with suppress(OSError, ValueError):
+        if git.is_file():
+            pointer = git.read_text().strip().removeprefix("gitdir: ")
+            git = (git.parent / pointer).resolve()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head or None
+        common = git
+        with suppress(OSError):
+            common = (git / (git / "commondir").read_text().strip()).resolve()
+        name = head.removeprefix("ref: ")
+        for place in (git / name, common / name):
+            with suppress(OSError):
+                return place.read_text().strip()
+        for line in (common / "packed-refs").read_text().splitlines():
+            if line.endswith(" " + name):
+                return line.split(" ")[0]
+    return None

@@ -112,7 +112,8 @@ class RepositoryState(Record):
     """Full hex id; None before the first commit."""
     branch: str | None = None
     """None on a detached HEAD."""
-    dirty: bool = False
+    dirty: bool | None = False
+    """Whether it differed from the commit, untracked files included. None: not known."""
 
 
 class CommandSpec(Record):

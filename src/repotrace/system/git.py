@@ -52,7 +52,7 @@ def git(
     `env`: variables beside those of `git_environment`, such as GIT_INDEX_FILE. `deadline`:
     seconds after which git is killed. Raises GitError with the last line of its stderr.
     """
-    command = "git " + next((part for part in args if not part.startswith("-")), "")
+    command = f"git {_subcommand(args)}"
     try:
         process = subprocess.Popen(
             ["git", *args],
@@ -80,6 +80,16 @@ def git(
         reason = lines[-1] if lines else f"exit code {process.returncode}"
         raise GitError(f"{command} failed: {reason}")
     return stdout
+
+
+def _subcommand(args: Sequence[str]) -> str:
+    rest = iter(args)
+    for part in rest:
+        if part in ("-c", "-C"):
+            next(rest, None)
+        elif not part.startswith("-"):
+            return part
+    return ""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

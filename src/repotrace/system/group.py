@@ -41,7 +41,7 @@ class Family:
         """Whether the command itself was waited for, so that its pid means nothing any more."""
         self.pipes: frozenset[str] = frozenset()
         """The pipes that the command writes to, named as the links in `/proc/PID/fd` are."""
-        self._alone = threading.current_thread() is threading.main_thread()
+        self._alone = threading.active_count() == 1
         self._earlier: frozenset[int] = frozenset()
 
     def left(self) -> list[Member]:
@@ -101,8 +101,8 @@ class Family:
     def _is_ours(self, pid: int, status: _Status) -> bool:
         """Orphans look like any child of ours. What the caller itself started must be spared.
 
-        Sure are the group, the session and the pipes. The rest counts only while the main
-        thread, to which orphans are given, is busy with this command and no other one runs.
+        Sure are the group, the session and the pipes. The rest counts only if nobody else can
+        have started it: with no other thread about, and so no other command.
         """
         if self.leader in (status.group, status.session):
             return True
@@ -130,7 +130,7 @@ def watched() -> Iterator[Family]:
         if not _ACTIVE:
             _EARLIER_SETTING[0] = _become_reaper()
         for other in _ACTIVE:
-            other._alone = family._alone = False
+            other._alone = False
         _ACTIVE.add(family)
     if _sees_children():
         family._earlier = frozenset(_children(os.getpid(), os.getpid()))

@@ -118,6 +118,14 @@ def run(
         return execution.result(started_at)
 
 
+def _occupy_standard_descriptors() -> None:
+    """See to it that 0, 1 and 2 are open: else our own pipes would get these numbers."""
+    fd = 0
+    while fd <= 2:
+        fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.close(fd)
+
+
 class _Execution:
     """A command from its start to the end of all that it left behind."""
 
@@ -156,6 +164,7 @@ class _Execution:
 
     def prepare(self, stack: ExitStack, on_output: OnOutput | None, limit: int) -> None:
         """Open all that the command needs; `stack` closes and restores it."""
+        _occupy_standard_descriptors()
         self._selector = selectors.DefaultSelector()
         self._channels = Channels(self._spec, self._selector, on_output, limit)
         stack.callback(self._channels.close)

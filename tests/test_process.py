@@ -1,0 +1,516 @@
+"""Running commands: what starts, what goes in, what comes out. All with real processes.
+
+The row numbers are those of the project's list of traps.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from process_driver import command, outcome, spec
+
+from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.records.command import CommandSpec, Termination
+from repotrace.system.output import MARGIN, MOST_CHUNKS
+from repotrace.system.process import NoSuchFolder, run
+
+PYTHON = sys.executable
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+# --- Starting ---------------------------------------------------------------------------------
+
+
+def test_a_command_that_is_not_there() -> None:  # row 1
+    raw = run(spec("no-such-command-here", "-x"))
+
+    assert raw.termination is Termination.SPAWN_ERROR
+    assert raw.spawn_errno == errno.ENOENT
+    assert raw.error == "command not found: no-such-command-here"
+    assert raw.exit_code is None
+    assert raw.resolved is None
+
+
+def test_an_empty_name_is_no_command() -> None:  # row 1
+    assert run(spec("")).spawn_errno == errno.ENOENT
+
+
+def test_a_file_that_may_not_be_executed(tmp_path: Path) -> None:  # row 2
+    (tmp_path / "data.txt").write_text("hello")
+
+    raw = run(spec("./data.txt", cwd=str(tmp_path)))
+
+    assert (raw.termination, raw.spawn_errno) == (Termination.SPAWN_ERROR, errno.EACCES)
+    assert raw.error == "permission denied: ./data.txt"
+
+
+def test_a_folder_is_no_command(tmp_path: Path) -> None:  # row 2
+    raw = run(spec(str(tmp_path)))
+
+    assert raw.spawn_errno == errno.EACCES
+    assert raw.error == f"is a folder, not a command: {tmp_path}"
+
+
+@pytest.mark.parametrize("pty", [False, True])
+def test_a_script_without_a_first_line_is_not_given_to_a_shell(
+    tmp_path: Path, pty: bool
+) -> None:  # row 3
+    script(tmp_path / "do it", "echo surprise\n")
+
+    raw = run(spec("./do it", cwd=str(tmp_path), pty=pty))
+
+    assert (raw.termination, raw.spawn_errno) == (Termination.SPAWN_ERROR, errno.ENOEXEC)
+    assert raw.error == "./do it has no #! line; run it with: sh './do it'"
+    assert raw.stdout.length == 0
+
+
+def test_a_missing_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
+    script(tmp_path / "tool", "#!/no/such/interpreter\n")
+
+    raw = run(spec("./tool", cwd=str(tmp_path)))
+
+    assert raw.spawn_errno == errno.ENOENT
+    assert raw.error == "the interpreter that the first line of ./tool names does not exist"
+
+
+def test_the_folder_is_looked_at_before_the_command(tmp_path: Path) -> None:  # row 4
+    with pytest.raises(NoSuchFolder, match="/gone does not exist") as caught:
+        run(spec("no-such-command-here", cwd=str(tmp_path / "gone")))
+
+    assert caught.value.hint is not None
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoSuchFolder, match="is not a folder"):
+        run(spec("true", cwd=str(tmp_path / "file")))
+
+
+def test_too_long_an_argument(tmp_path: Path) -> None:  # row 56
+    raw = run(spec("true", "x" * 4_000_000))
+
+    assert (raw.termination, raw.spawn_errno) == (Termination.SPAWN_ERROR, errno.E2BIG)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        CommandSpec(argv=("echo", "a\0b"), cwd="/"),
+        CommandSpec(argv=("true",), cwd="/", env={"A": "a\0b"}),
+        CommandSpec(argv=("true",), cwd="/", env={"A=B": "c"}),
+        CommandSpec(script="echo \0", cwd="/"),
+    ],
+)
+def test_what_no_program_can_receive_is_refused(bad: CommandSpec) -> None:  # row 56
+    with pytest.raises(RepoTraceError):
+        run(bad)
+
+
+def test_no_command_at_all() -> None:
+    with pytest.raises(NoCommand):
+        run(CommandSpec(cwd="/"))
+
+
+def test_path_and_folder_are_those_of_the_command(tmp_path: Path) -> None:  # row 30
+    tool = script(tmp_path / "tools" / "greet", "#!/bin/sh\necho from tools\n")
+    env = {"PATH": f"tools:{os.defpath}"}
+
+    raw = run(spec("greet", cwd=str(tmp_path), env=env))
+
+    assert raw.stdout.head == b"from tools\n"
+    assert raw.resolved == str(tool)
+
+
+def test_a_relative_name_is_resolved_but_symbolic_links_stay(tmp_path: Path) -> None:  # row 30
+    script(tmp_path / "real", "#!/bin/sh\n")
+    (tmp_path / "link").symlink_to("real")
+
+    assert run(spec("./link", cwd=str(tmp_path))).resolved == str(tmp_path / "link")
+
+
+def test_a_shell_script_runs_in_the_shell() -> None:  # row 29
+    raw = run(CommandSpec(script="echo one | tr o 0; exit 4", cwd="/", env={"PATH": os.defpath}))
+
+    assert raw.stdout.head == b"0ne\n"
+    assert raw.exit_code == 4
+
+
+def test_arguments_stay_as_they_are() -> None:  # row 29
+    raw = run(spec("printf", "%s|", "a b", "*", "$HOME", "", "-x", "it's"))
+
+    assert raw.stdout.head == b"a b|*|$HOME||-x|it's|"
+
+
+def test_bytes_that_are_not_utf_8_reach_the_command() -> None:  # row 13
+    argument, value = os.fsdecode(b"\xff\xfe"), os.fsdecode(b"\xc3\x28")
+    code = "import os,sys; os.write(1, os.fsencode(sys.argv[1]) + os.environb[b'V'])"
+
+    raw = run(spec(PYTHON, "-c", code, argument, env={"V": value, "LC_ALL": "C.UTF-8"}))
+
+    assert raw.stdout.head == b"\xff\xfe\xc3\x28"
+
+
+def test_the_environment_is_the_given_one_only() -> None:
+    raw = run(spec("/usr/bin/env", env={"ONLY": "this"}))
+
+    assert raw.stdout.head == b"ONLY=this\n"
+
+
+# --- The end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "reported"), [("3", 3), ("300", 44), ("-1", 255)])
+def test_the_exit_code_is_what_the_system_reports(code: str, reported: int) -> None:  # row 6
+    raw = run(spec(PYTHON, "-c", f"import os; os._exit({code})"))
+
+    assert (raw.termination, raw.exit_code, raw.signal) == (Termination.EXITED, reported, None)
+
+
+def test_death_by_signal() -> None:  # row 5
+    raw = run(spec("sh", "-c", "kill -SEGV $$"))
+
+    assert (raw.termination, raw.exit_code, raw.signal) == (Termination.SIGNALED, None, 11)
+
+
+def test_time_and_memory() -> None:
+    code = "x = bytearray(200_000_000); i = 0\nwhile i < 3_000_000: i += 1"
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+
+    raw = run(spec(PYTHON, "-c", code), now=lambda: moment)
+
+    assert raw.started_at == moment
+    assert raw.cpu_time is not None
+    assert raw.cpu_time > 0.01
+    assert raw.duration > 0.01
+    assert raw.max_rss is not None
+    assert 200_000_000 < raw.max_rss < 400_000_000
+
+
+def test_less_memory_than_our_own_is_not_known() -> None:
+    # The system reports the memory of the parent then, from before the program was loaded.
+    assert run(spec("true")).max_rss is None
+
+
+# --- Output -----------------------------------------------------------------------------------
+
+
+def test_streams_are_bytes_and_apart() -> None:  # rows 13, 14, 23
+    code = r"import os; os.write(1, b'a\r\nb\rc\xff\x00'); os.write(2, b'\x1b[31mred')"
+
+    raw = run(spec(PYTHON, "-c", code))
+
+    assert raw.stdout.head == b"a\r\nb\rc\xff\x00"
+    assert raw.stderr.head == b"\x1b[31mred"
+    assert raw.stdout.sha256 == hashlib.sha256(b"a\r\nb\rc\xff\x00").hexdigest()
+
+
+def test_progress_bars_stay_raw() -> None:  # row 25
+    assert run(spec("printf", r"1%%\r2%%\r")).stdout.head == b"1%\r2%\r"
+
+
+def test_merged_streams_keep_their_true_order() -> None:  # row 23
+    text = "for i in 1 2 3; do echo out$i; echo err$i >&2; done"
+
+    raw = run(spec("sh", "-c", text, merge=True))
+
+    assert raw.stdout.head == b"out1\nerr1\nout2\nerr2\nout3\nerr3\n"
+    assert raw.stderr.length == 0
+
+
+def test_output_is_passed_on_as_it_comes(tmp_path: Path) -> None:  # rows 23, 27
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    seen: list[tuple[str, bytes]] = []
+
+    def on_output(stream: str, data: bytes) -> None:
+        seen.append((stream, data))
+        if data == b"first\n":
+            # The command goes on only when its first line was seen.
+            fifo.write_text("go")
+
+    raw = run(
+        spec("sh", "-c", f"echo first; read x < '{fifo}'; echo second >&2"), on_output=on_output
+    )
+
+    assert seen == [("stdout", b"first\n"), ("stderr", b"second\n")]
+    assert [chunk[:3] for chunk in raw.chunks] == [("stdout", 0, 6), ("stderr", 0, 7)]
+    assert raw.chunks[0][3] <= raw.chunks[1][3] <= raw.duration
+
+
+def test_chunks_are_joined_within_a_stream_and_few() -> None:  # row 23
+    text = "i=0; while [ $i -lt 2000 ]; do echo a; echo b >&2; i=$((i+1)); done"
+
+    raw = run(spec("sh", "-c", text))
+
+    assert len(raw.chunks) <= MOST_CHUNKS
+    for stream in ("stdout", "stderr"):
+        spans = [(start, end) for name, start, end, _ in raw.chunks if name == stream]
+        assert spans[0][0] == 0
+        assert spans[-1][1] == 4000
+        assert all(a[1] == b[0] for a, b in pairwise(spans))
+
+
+def test_a_reader_that_went_away_loses_us_nothing() -> None:  # row 28
+    calls = 0
+
+    def on_output(stream: str, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        raise BrokenPipeError
+
+    raw = run(spec("head", "-c", "300000", "/dev/zero"), on_output=on_output)
+
+    assert calls == 1
+    assert raw.stdout.length == 300_000
+    assert raw.exit_code == 0
+
+
+def test_any_other_error_of_the_reader_ends_the_command() -> None:
+    pids: list[int] = []
+
+    def on_output(stream: str, data: bytes) -> None:
+        pids.append(int(data))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(spec("sh", "-c", "echo $$; exec sleep 60"), on_output=on_output)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
+
+
+def test_long_output_keeps_head_and_tail() -> None:  # row 15
+    code = "import sys; sys.stdout.write(''.join(f'{i:07}\\n' for i in range(100_000)))"
+    whole = b"".join(b"%07d\n" % i for i in range(100_000))
+    limit = 10_000
+
+    raw = run(spec(PYTHON, "-c", code), limit=limit)
+
+    side = limit // 2 + MARGIN
+    assert raw.stdout.head == whole[:side]
+    assert raw.stdout.tail == whole[-side:]
+    assert raw.stdout.omitted == len(whole) - 2 * side
+    assert raw.stdout.length == len(whole) == 800_000
+    assert raw.stdout.sha256 == hashlib.sha256(whole).hexdigest()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_nothing_is_omitted_as_long_as_both_sides_meet(more: int) -> None:  # row 15
+    limit = 1000
+    size = limit + 2 * MARGIN + more
+
+    raw = run(spec("head", "-c", str(size), "/dev/zero"), limit=limit)
+
+    assert raw.stdout.length == size
+    assert raw.stdout.omitted == max(0, more)
+    assert len(raw.stdout.head) + len(raw.stdout.tail) + raw.stdout.omitted == size
+    assert (raw.stdout.tail == b"") is (more <= 0)
+
+
+def grown_by(tmp_path: Path, size: str, number: int) -> None:
+    """Write `size` to both streams and look at our memory; `number` is the size in bytes."""
+    text = f"head -c {size} /dev/zero; head -c {size} /dev/zero >&2"
+    out = tmp_path / "outcome"
+
+    subprocess.run(command(out, spec("sh", "-c", text), live=False), check=True)
+
+    result = outcome(out)
+    digest = hashlib.sha256()
+    for _ in range(number // 1024**2):
+        digest.update(bytes(1024**2))
+    assert result["lengths"] == [number, number]
+    assert result["digests"] == [digest.hexdigest()] * 2
+    assert result["kept"] <= 1024**2 + 2 * MARGIN
+    assert result["grown_kib"] <= 100 * 1024
+
+
+def test_much_output_needs_little_memory(tmp_path: Path) -> None:  # row 15
+    grown_by(tmp_path, "64M", 64 * 1024**2)
+
+
+@pytest.mark.slow
+def test_a_gigabyte_on_each_stream_needs_little_memory(tmp_path: Path) -> None:  # row 15
+    grown_by(tmp_path, "1G", 1024**3)
+
+
+# --- Input ------------------------------------------------------------------------------------
+
+
+def test_without_input_there_is_nothing_to_read() -> None:  # row 22
+    raw = run(spec("cat"))
+
+    assert (raw.exit_code, raw.stdout.length) == (0, 0)
+    assert (raw.stdin_kind, raw.stdin_recorded) == ("none", None)
+
+
+@pytest.mark.parametrize("pty", [False, True])
+def test_given_bytes_arrive_unchanged(pty: bool) -> None:  # row 22
+    data = bytes(range(256)) * 2000
+
+    raw = run(spec("sha256sum", stdin=data, pty=pty))
+
+    assert raw.stdout.head.split()[0].decode() == hashlib.sha256(data).hexdigest()
+    assert (raw.stdin_kind, raw.stdin_recorded) == ("recorded", data)
+
+
+def test_a_long_input_is_recorded_as_far_as_the_limit() -> None:  # row 22
+    raw = run(spec("wc", "-c", stdin=b"x" * 50_000), limit=1000)
+
+    assert raw.stdout.head.strip() == b"50000"
+    assert (raw.stdin_kind, raw.stdin_recorded) == ("cut", b"x" * 1000)
+
+
+def test_a_command_that_reads_no_input_is_not_waited_for() -> None:  # row 22
+    raw = run(spec("true", stdin=b"x" * 1_000_000))
+
+    assert raw.exit_code == 0
+
+
+def test_a_command_that_closes_its_input_goes_on() -> None:  # row 22
+    raw = run(spec("sh", "-c", "exec <&-; sleep 0.1; echo done", stdin=b"x" * 1_000_000))
+
+    assert raw.stdout.head == b"done\n"
+
+
+def test_our_piped_input_is_passed_on_and_recorded(tmp_path: Path) -> None:  # row 22
+    out = tmp_path / "outcome"
+    argv = command(out, spec("wc", "-c", inherit_stdin=True))
+
+    done = subprocess.run(argv, input=b"y" * 200_000, capture_output=True, check=True)
+
+    assert done.stdout.strip() == b"200000"
+    result = outcome(out)
+    assert (result["stdin_kind"], result["stdin"]) == ("recorded", "y" * 100)
+
+
+def test_a_file_as_our_input_is_left_where_the_command_stopped_reading(
+    tmp_path: Path,
+) -> None:  # row 22
+    (tmp_path / "input").write_text("first\nsecond\nthird\n")
+    out = tmp_path / "outcome"
+    # `head -n1` gives back what it read too much, if it can.
+    argv = command(out, spec("head", "-n1", inherit_stdin=True))
+
+    with (tmp_path / "input").open("rb") as file:
+        os.read(file.fileno(), 6)
+        done = subprocess.run(argv, stdin=file, capture_output=True, check=True)
+        rest = os.read(file.fileno(), 100)
+
+    assert done.stdout == b"second\n"
+    assert rest == b"third\n"
+    assert outcome(out)["stdin"] == "second\nthird\n"
+
+
+def test_an_endless_input_does_not_keep_us(tmp_path: Path) -> None:  # row 22
+    out = tmp_path / "outcome"
+    argv = command(out, spec("head", "-c5", inherit_stdin=True), live=False, limit=1000)
+
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        subprocess.run(argv, stdin=endless.stdout, check=True, timeout=20)
+        endless.kill()
+
+    result = outcome(out)
+    assert result["stdout"] == "y\ny\ny"
+    assert result["stdin_kind"] == "cut"
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_as_our_input(tmp_path: Path, device: str) -> None:  # row 22
+    out = tmp_path / "outcome"
+    argv = command(out, spec("head", "-c3", inherit_stdin=True), limit=1000)
+
+    with Path(device).open("rb") as file:
+        done = subprocess.run(argv, stdin=file, capture_output=True, check=True, timeout=20)
+
+    assert done.stdout == (b"\0\0\0" if device == "/dev/zero" else b"")
+    assert outcome(out)["stdin_kind"] == ("cut" if device == "/dev/zero" else "none")
+
+
+def test_an_input_that_never_comes_does_not_keep_us(tmp_path: Path) -> None:  # row 22
+    out = tmp_path / "outcome"
+    reading, writing = os.pipe()
+    try:
+        argv = command(out, spec("echo", "hi", inherit_stdin=True))
+        subprocess.run(argv, stdin=reading, check=True, timeout=20, capture_output=True)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert outcome(out)["stdin_kind"] == "recorded"
+
+
+def test_no_standard_input_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "outcome"
+    argv = command(out, spec("cat", inherit_stdin=True))
+
+    subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *argv], check=True, timeout=20)
+
+    assert outcome(out)["exit_code"] == 0
+
+
+# --- In threads, and without leaks ------------------------------------------------------------
+
+
+def test_many_commands_at_once_keep_their_own_ends() -> None:  # rows 18, 19
+    def one(number: int) -> tuple[int | None, bytes, tuple[int, ...]]:
+        # Each leaves an orphan behind that ends by itself before the command does.
+        text = f"(sleep 0.02 &); echo {number}; sleep 0.05; exit {number}"
+        raw = run(spec("sh", "-c", text))
+        return raw.exit_code, raw.stdout.head, raw.leftovers
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(one, range(40)))
+
+    assert answers == [(number, b"%d\n" % number, ()) for number in range(40)]
+
+
+def test_children_of_others_are_left_alone() -> None:  # row 18
+    others: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        # When the thread ends, its children are given to the main thread, as orphans are.
+        others.append(subprocess.Popen(["sleep", "60"], start_new_session=True))
+
+    thread = threading.Thread(target=start)
+    try:
+        thread.start()
+        raw = run(spec("sleep", "0.2"))
+        thread.join()
+        assert raw.leftovers == ()
+        assert others[0].poll() is None
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_nothing_stays_open() -> None:
+    def descriptors() -> list[str]:
+        return sorted(entry.name for entry in Path("/proc/self/fd").iterdir())
+
+    run(spec("true"))
+    before = descriptors()
+    for more in ({}, {"pty": True}, {"stdin": b"x"}, {"merge": True}):
+        run(spec("cat", **more))
+        run(spec("no-such-command-here", **more))
+
+    def fail(stream: str, data: bytes) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(spec("echo"), on_output=fail)
+
+    assert len(descriptors()) == len(before)

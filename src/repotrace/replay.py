@@ -24,7 +24,7 @@ from repotrace.redact import Redactor
 from repotrace.storage import RecordedVerdict, ReportStore, Store
 from repotrace.system import surroundings
 from repotrace.system.execution import execute
-from repotrace.system.process import Cancelled
+from repotrace.system.process import interrupt_running
 from repotrace.system.relocate import Missing, relocate
 
 __all__ = [
@@ -69,7 +69,7 @@ class ReplayOptions:
     key: bytes | None = None
     """Of redaction digests; None: one that only this replay knows."""
     cancelled: threading.Event | None = None
-    """Ends the command when set."""
+    """Once set, no further command is started."""
     with_repository: bool = False
     """Ask git for the state of the work tree, before each run."""
 
@@ -211,6 +211,8 @@ def _sweep(
                 on_result(name)
     except KeyboardInterrupt:
         cancelled.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        interrupt_running()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return results
@@ -250,12 +252,14 @@ def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
         return _cannot_run(expected, missing.message, missing.names, options)
     runs: list[tuple[CommandRun, Comparison]] = []
     for _ in range(max(1, options.repeat)):
+        if options.cancelled is not None and options.cancelled.is_set():
+            raise KeyboardInterrupt
         try:
             observed = _execute(spec, options)
-        except Cancelled:
-            raise KeyboardInterrupt from None
         except RepoTraceError as error:
             return _cannot_run(expected, error.message, [], options)
+        if observed.termination is Termination.INTERRUPTED:
+            raise KeyboardInterrupt
         compared = compare(expected, observed, match=options.match, user_rules=options.user_rules)
         runs.append((observed, compared))
     reproduced = sum(compared.verdict.matched for _, compared in runs)
@@ -297,7 +301,6 @@ def _execute(spec: CommandSpec, options: ReplayOptions) -> CommandRun:
         limit=options.settings.output_limit,
         kept=options.settings.env_keep,
         with_repository=options.with_repository,
-        cancelled=options.cancelled,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -28,14 +27,13 @@ def execute(
     kept: Collection[str] = (),
     added: Collection[str] = (),
     with_repository: bool = False,
-    cancelled: threading.Event | None = None,
 ) -> CommandRun:
     """Run `spec` to its end and return what happened.
 
     `limit`: bytes of each stream that are kept, half of them from the end where it is cut.
     `kept`: names of variables to keep besides the usual ones. `added`: names that RepoTrace
     put into `spec.env` itself. `with_repository`: ask git for commit, branch and dirtiness,
-    before the command starts. `cancelled`: ends the command when set, which raises Cancelled.
+    before the command starts.
 
     Raises RepoTraceError if `spec.cwd` is no folder or an argument cannot be passed at all.
     """
@@ -43,7 +41,7 @@ def execute(
     repository: RepositoryState | None = None
     if root is not None and with_repository:
         repository = repository_state(Path(spec.cwd))
-    raw = process.run(spec, on_output=on_output, limit=limit, cancelled=cancelled)
+    raw = process.run(spec, on_output=on_output, limit=limit)
     places = surroundings.places_of(spec.cwd, spec.env, str(root.root) if root else None)
     stdout, out_map = _redacted(raw.stdout, redactor, limit)
     stderr, err_map = _redacted(raw.stderr, redactor, limit)

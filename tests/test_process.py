@@ -414,6 +414,18 @@ def test_a_file_as_our_input_is_left_where_the_command_stopped_reading(
     assert outcome(out)["stdin"] == "second\nthird\n"
 
 
+def test_a_file_that_nobody_reads_is_no_input(tmp_path: Path) -> None:  # row 22
+    # As in `sh < script`: what is left of the script is not what the command was given.
+    (tmp_path / "input").write_text("the rest of a script\n")
+    out = tmp_path / "outcome"
+
+    with (tmp_path / "input").open("rb") as file:
+        subprocess.run(command(out, spec("true", inherit_stdin=True)), stdin=file, check=True)
+
+    result = outcome(out)
+    assert (result["stdin_kind"], result["stdin"]) == ("none", None)
+
+
 def test_an_endless_input_does_not_keep_us(tmp_path: Path) -> None:  # row 22
     out = tmp_path / "outcome"
     argv = command(out, spec("head", "-c5", inherit_stdin=True), live=False, limit=1000)

@@ -5,6 +5,7 @@ The row numbers are those of the project's list of traps.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -108,6 +109,7 @@ def test_a_stopped_command_ends_at_its_time_limit_as_well() -> None:  # row 17
 
 def test_a_command_in_time_is_no_timeout() -> None:  # row 17
     assert run(spec("true", timeout=30)).termination is Termination.EXITED
+    assert run(spec("true", timeout=math.inf)).termination is Termination.EXITED
 
 
 # --- Left behind ------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ The row numbers are those of the project's list of traps.
 from __future__ import annotations
 
 import os
-import pty
 import select
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import termios
 import time
@@ -26,12 +26,17 @@ from repotrace.system.process import run
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash for its jobs")
 
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
 
 class Keyboard:
     """A terminal with a program on it, as a person has it: types and reads."""
 
-    def __init__(self, pid: int, master: int) -> None:
-        self.pid = pid
+    def __init__(self, master: int) -> None:
         self.master = master
         self.screen = b""
         self._seen = 0
@@ -47,12 +52,6 @@ class Keyboard:
                 raise AssertionError(f"no {text!r} in {self.screen!r}")
         self._seen = at + len(text)
 
-    def read_to_the_end(self) -> bytes:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and self._read_more():
-            pass
-        return self.screen
-
     def _read_more(self) -> bool:
         if not select.select([self.master], [], [], 0.5)[0]:
             return True
@@ -67,17 +66,19 @@ class Keyboard:
 @contextmanager
 def terminal(*argv: str, rows: int = 30, columns: int = 100) -> Iterator[Keyboard]:
     """`argv` as the foreground of a new terminal."""
-    pid, master = pty.fork()
-    if pid == 0:
-        os.execvp(argv[0], argv)
-    termios.tcsetwinsize(master, (rows, columns))
-    try:
-        yield Keyboard(pid, master)
-    finally:
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-        os.close(master)
-        os.waitpid(pid, 0)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (rows, columns))
+    line = [sys.executable, "-c", TAKE_TERMINAL, *argv]
+    with subprocess.Popen(
+        line, start_new_session=True, stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        try:
+            yield Keyboard(master)
+        finally:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            os.close(master)
 
 
 # --- Terminals of our making ------------------------------------------------------------------

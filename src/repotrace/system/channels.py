@@ -8,7 +8,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 
 from repotrace.records.command import CommandSpec
@@ -48,7 +48,7 @@ class Channels:
         """Whether ^C went to the command directly, from the terminal that it had."""
         self._theirs: list[int] = []
         self._feed: Feed | None = None
-        self._file_input: bytes | None = None
+        self._file_position: int | None = None
         self._stdin_kind = "none"
         self._interactive = False
         self._started = 0.0
@@ -114,8 +114,7 @@ class Channels:
             return self._terminal_input()
         if stat.S_ISREG(os.fstat(0).st_mode):
             # The command gets the file itself, so that it takes no more of it than it reads.
-            with suppress(OSError):
-                self._file_input = peek(0, self._limit + 1)
+            self._file_position = os.lseek(0, 0, os.SEEK_CUR)
             return 0
         return self._input_pipe(source=0)
 
@@ -221,12 +220,24 @@ class Channels:
 
     def recorded_input(self) -> tuple[bytes | None, str]:
         """The standard input as far as it is kept, and its kind, as in `CommandRun`."""
-        if self._file_input is not None:
-            cut = len(self._file_input) > self._limit
-            return self._file_input[: self._limit], "cut" if cut else "recorded"
+        if self._file_position is not None:
+            return self._read_from_file(self._file_position)
         if self._stdin_kind != "recorded" or self._feed is None:
             return None, self._stdin_kind
         return bytes(self._feed.recorded), "cut" if self._feed.cut else "recorded"
+
+    def _read_from_file(self, position: int) -> tuple[bytes | None, str]:
+        """The file that was our input, from where it stood; nothing if nobody read from it.
+
+        It may well be the script that called us, which is not the command's input.
+        """
+        try:
+            if os.lseek(0, 0, os.SEEK_CUR) == position:
+                return None, "none"
+            data = peek(0, position, self._limit + 1)
+        except OSError:
+            return None, "none"
+        return data[: self._limit], "cut" if len(data) > self._limit else "recorded"
 
     # --- Closing -------------------------------------------------------------------------
 

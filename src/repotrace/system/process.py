@@ -34,6 +34,7 @@ _SETTLE = 0.1
 _POLL = 0.01
 """Seconds between looks at something that cannot be waited for."""
 _POLL_STOPS = 0.05
+_LONG = 3600.0
 _SAME_PRESS = 0.2
 """Seconds in which a second signal is taken for an echo of the first, as wrappers send it."""
 
@@ -213,7 +214,8 @@ class _Execution:
             else:
                 return _POLL
         now = time.monotonic()
-        waits = [max(0.0, moment - now) for moment in moments if moment is not None]
+        # Selectors do not take any number, such as an infinite time limit.
+        waits = [min(max(0.0, m - now), _LONG) for m in moments if m is not None]
         if self._ended is None:
             if self._channels.loan is not None:
                 waits.append(_POLL_STOPS)

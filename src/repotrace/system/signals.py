@@ -12,7 +12,8 @@ from types import FrameType
 INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _CAUGHT = (*INTERRUPTING, signal.SIGTSTP, signal.SIGWINCH)
 
-_LOCK = threading.Lock()
+# Reentrant, since a signal handler may interrupt whoever holds it.
+_LOCK = threading.RLock()
 _LISTENERS: set[int] = set()
 
 

@@ -20,12 +20,11 @@ def is_null_device(fd: int) -> bool:
     return stat.S_ISCHR(here.st_mode) and here.st_rdev == null.st_rdev
 
 
-def peek(fd: int, limit: int) -> bytes:
-    """What a regular file holds from its current position on, at most `limit` bytes.
+def peek(fd: int, position: int, limit: int) -> bytes:
+    """What a regular file holds from `position` on, at most `limit` bytes.
 
-    The position stays, so that a command which gets the file itself finds all of it.
+    Its own position stays, so that a command which gets the file finds all of it.
     """
-    position = os.lseek(fd, 0, os.SEEK_CUR)
     data = bytearray()
     while len(data) < limit:
         piece = os.pread(fd, min(PIECE, limit - len(data)), position + len(data))
@@ -101,7 +100,7 @@ class Feed:
         else:
             try:
                 self._selector.register(self._source, selectors.EVENT_READ, self._read)
-            except PermissionError:
+            except OSError:
                 # Devices such as /dev/zero cannot be waited for: they always have something.
                 self._always_ready = True
                 self._write_when_possible(True)

@@ -8,18 +8,10 @@ from collections.abc import Callable, Iterator
 from repotrace.system.snapshots.manifest import Manifest
 from repotrace.system.snapshots.model import Entry, Operation, text
 
-COMMAND = [
-    "diff-tree",
-    "--stdin",
-    "-r",
-    "-z",
-    "-M",
-    "--raw",
-    "--numstat",
-    "--no-abbrev",
-    "--no-ext-diff",
-    "--no-textconv",
-]
+COMMAND = (
+    *("diff-tree", "--stdin", "-r", "-z", "-M", "--raw", "--numstat", "--no-abbrev"),
+    *("--no-ext-diff", "--no-textconv"),
+)
 type Lookup = Callable[[bytes], tuple[int, str] | None]
 """(git's mode, object id) of a path in a tree."""
 
@@ -45,22 +37,18 @@ def split(raw: bytes) -> Iterator[bytes]:
     at = 0
     while at < len(raw):
         start = at + _HEADER
-        end = start
-        # The records of a pair end in a NUL; the next pair begins without a colon or a digit.
         end = _end_of_pair(raw, start)
         yield raw[start:end]
         at = end
 
 
 def _end_of_pair(raw: bytes, at: int) -> int:
-    renames = 0
     count = 0
     while raw[at : at + 1] == b":":
         info_end = raw.index(b"\0", at)
         moved = raw[at:info_end].rpartition(b" ")[2][:1] in (b"R", b"C")
         at = raw.index(b"\0", info_end + 1) + 1
         if moved:
-            renames += 1
             at = raw.index(b"\0", at) + 1
         count += 1
     for _ in range(count):

@@ -7,9 +7,12 @@ import os
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from repotrace.system.git import git_environment
+from repotrace.system.snapshots.plumbing import PRIVATE
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _END = b"//end\n"
@@ -59,9 +62,8 @@ def parse_tree(data: bytes) -> Iterator[tuple[bytes, int, str]]:
 class _Companion:
     """A git process that stays, started at first use and again if it died."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        self._command = list(command)
-        self._env = dict(env)
+    def __init__(self, git_dir: Path, command: Sequence[str]) -> None:
+        self._command = ["git", f"--git-dir={git_dir}", *command]
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self.lock = threading.RLock()
@@ -73,7 +75,7 @@ class _Companion:
             return process
         self._process = subprocess.Popen(
             self._command,
-            env=self._env,
+            env={**git_environment(), **PRIVATE},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -100,8 +102,8 @@ class _Companion:
 class ObjectReader(_Companion):
     """Objects by id. Safe to use from several threads."""
 
-    def __init__(self, git_dir: Path, env: Mapping[str, str]) -> None:
-        super().__init__(["git", f"--git-dir={git_dir}", "cat-file", "--batch"], env)
+    def __init__(self, git_dir: Path) -> None:
+        super().__init__(git_dir, ["cat-file", "--batch"])
         self._trees: dict[str, tuple[tuple[bytes, int, str], ...]] = {}
 
     def get(self, oid: str) -> tuple[str, bytes] | None:
@@ -157,9 +159,9 @@ class ObjectReader(_Companion):
 class TreeDiffer(_Companion):
     """Raw differences of two trees through one long-lived `git diff-tree --stdin`."""
 
-    def __init__(self, git_dir: Path, env: Mapping[str, str]) -> None:
-        command = ["git", f"--git-dir={git_dir}", "diff-tree", "--stdin", "-r", "-z"]
-        super().__init__([*command, "--raw", "--no-renames", "--no-abbrev"], env)
+    def __init__(self, git_dir: Path) -> None:
+        options = ["--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"]
+        super().__init__(git_dir, ["diff-tree", *options])
 
     def diff(self, old: str, new: str) -> list[tuple[bytes, int, int, str, str]]:
         """(path, old mode, new mode, old id, new id) of each path that differs."""

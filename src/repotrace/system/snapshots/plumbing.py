@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from repotrace.errors import RepoTraceError
-from repotrace.system.snapshots.model import Deadline, DeadlinePassed
+from repotrace.system.git import GitError, git
+from repotrace.system.snapshots.model import Deadline
 
 CONFIG = """\
 [core]
@@ -61,75 +60,32 @@ CONFIG = """\
 ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 
 
-class GitFailed(RepoTraceError):
-    """Git ended with an error; `returncode` and `stderr` say which."""
-
-    def __init__(self, args: Sequence[str], returncode: int, stderr: bytes) -> None:
-        self.returncode = returncode
-        self.stderr = stderr.decode("utf-8", "replace").strip()
-        command = next((arg for arg in args if not arg.startswith("-")), "git")
-        detail = self.stderr.splitlines()[-1] if self.stderr else f"exit code {returncode}"
-        super().__init__(f"git {command} failed: {detail}")
-
-
-def private_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of git on our own store: nothing of the user's configuration."""
-    env = {key: value for key, value in environ.items() if not key.startswith("GIT_")}
-    env.update(
-        GIT_CONFIG_NOSYSTEM="1",
-        GIT_CONFIG_GLOBAL=os.devnull,
-        GIT_TERMINAL_PROMPT="0",
-        GIT_LITERAL_PATHSPECS="1",
-        LC_ALL="C",
-    )
-    return env
-
-
-def reading_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of git on the user's repository: their settings, and no lock taken."""
-    kept = {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"}
-    env = {k: v for k, v in environ.items() if not k.startswith("GIT_") or k in kept}
-    env.update(
-        GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", GIT_LITERAL_PATHSPECS="1", LC_ALL="C"
-    )
-    return env
+AS_ARGUMENTS = 200
+"""So many paths are given to git as arguments; of more it is asked about everything."""
+PRIVATE = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_LITERAL_PATHSPECS": "1",
+}
+"""What keeps the user's configuration away from git on our own store."""
 
 
 def run_git(
     args: Sequence[str | bytes],
+    cwd: Path,
     *,
-    env: Mapping[str, str],
-    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     deadline: Deadline,
-    accept: Sequence[int] = (0,),
 ) -> bytes:
-    """The standard output. Raises GitFailed, or DeadlinePassed with the process killed."""
+    """What git prints. Raises GitError, or DeadlinePassed with the process killed."""
     timeout = deadline.remaining()
+    literal = {"GIT_LITERAL_PATHSPECS": "1"} if env is None else env
     try:
-        process = subprocess.Popen(
-            ["git", *args],
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-    except FileNotFoundError as error:
-        raise RepoTraceError(
-            "git was not found.", hint="Install git 2.25 or newer, or pass --no-snapshot."
-        ) from error
-    try:
-        out, err = process.communicate(stdin, timeout)
-    except subprocess.TimeoutExpired:
-        raise DeadlinePassed from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    if process.returncode not in accept:
-        raise GitFailed([str(arg) for arg in args], process.returncode, err)
-    return out
+        return git([os.fsdecode(a) for a in args], cwd, env=literal, input=stdin, deadline=timeout)
+    except GitError:
+        deadline.remaining()
+        raise
 
 
 @contextmanager

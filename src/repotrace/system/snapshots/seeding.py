@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from repotrace.errors import RepoTraceError
+from repotrace.config import find_repository
+from repotrace.system.git import GitError
 from repotrace.system.snapshots.model import Deadline
-from repotrace.system.snapshots.plumbing import reading_environment, run_git
+from repotrace.system.snapshots.plumbing import AS_ARGUMENTS, run_git
 
 type Signature = tuple[tuple[str, tuple[int, int, int] | None], ...]
 
@@ -26,31 +27,28 @@ class UserRepository:
     git_dir: Path
     common_dir: Path
     config: Mapping[str, str]
-    env: Mapping[str, str]
 
     @classmethod
-    def discover(
-        cls, workspace: Path, environ: Mapping[str, str], deadline: Deadline
-    ) -> UserRepository | None:
+    def discover(cls, workspace: Path, deadline: Deadline) -> UserRepository | None:
         """The repository around `workspace`; None if there is none that git would use."""
-        env = reading_environment(environ)
-        command = ["rev-parse", "--show-toplevel", "--absolute-git-dir", "--git-common-dir"]
+        found = find_repository(workspace)
+        if found is None:
+            return None
         try:
-            out = run_git(command, env=env, cwd=workspace, deadline=deadline)
-            settings = run_git(
-                ["config", "-z", "--list"], env=env, cwd=workspace, deadline=deadline
-            )
-        except RepoTraceError:
+            settings = run_git(["config", "-z", "--list"], found.root, deadline=deadline)
+        except GitError:
             return None
-        lines = out.removesuffix(b"\n").split(b"\n")
-        if len(lines) != 3:
-            return None
-        top, git_dir, common = (Path(os.fsdecode(line)) for line in lines)
         config = {}
         for item in os.fsdecode(settings).split("\0"):
             key, _, value = item.partition("\n")
             config[key] = value
-        return cls(top, git_dir, (workspace / common).resolve(), config, env)
+        return cls(found.root, found.git_dir, found.common_dir, config)
+
+    def _git(
+        self, args: Sequence[str | bytes], cwd: Path, deadline: Deadline, stdin: bytes | None = None
+    ) -> bytes:
+        # A monitor would be a daemon that stays, or a program that the repository names.
+        return run_git(["-c", "core.fsmonitor=false", *args], cwd, stdin=stdin, deadline=deadline)
 
     @property
     def objects(self) -> Path:
@@ -60,7 +58,7 @@ class UserRepository:
         value = self.config.get(key)
         if value is not None:
             return Path(value).expanduser()
-        base = self.env.get("XDG_CONFIG_HOME")
+        base = os.environ.get("XDG_CONFIG_HOME")
         return (Path(base) if base else Path("~/.config").expanduser()) / "git" / name
 
     @property
@@ -77,7 +75,7 @@ class UserRepository:
     @property
     def sources(self) -> tuple[Path, ...]:
         """Every file whose change would change the ignore rules."""
-        base = self.env.get("XDG_CONFIG_HOME")
+        base = os.environ.get("XDG_CONFIG_HOME")
         xdg = (Path(base) if base else Path("~/.config").expanduser()) / "git" / "config"
         config = (self.common_dir / "config", Path("~/.gitconfig").expanduser(), xdg)
         return (*config, *self.exclude_files)
@@ -86,12 +84,14 @@ class UserRepository:
         """Whether the index can be taken over: same hash, converting nothing unseen."""
         return self.config.get("extensions.objectformat", "sha1") == "sha1"
 
-    def ignored(self, workspace: Path, paths: Iterable[bytes], deadline: Deadline) -> set[bytes]:
-        """Those of `paths`, relative to the workspace, that this repository ignores."""
-        wanted = list(paths)
+    def ignored(self, folder: Path, paths: Iterable[bytes], deadline: Deadline) -> set[bytes]:
+        """Those of `paths`, relative to `folder`, that the rules of this repository exclude."""
+        wanted = sorted(paths)
         if not wanted:
             return set()
-        return check_ignore([], wanted, env=self.env, cwd=workspace, deadline=deadline)
+        command = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--"]
+        few = wanted if len(wanted) <= AS_ARGUMENTS else []
+        return set(self._git([*command, *few], folder, deadline).split(b"\0")) - {b""}
 
     def converted(
         self, entries: Sequence[bytes], attribute_paths: Iterable[bytes], deadline: Deadline
@@ -114,19 +114,14 @@ class UserRepository:
 
     def _attributed(self, entries: Sequence[bytes], deadline: Deadline) -> set[bytes]:
         names = [os.fsdecode(name) for name in _CONVERTING]
-        out = run_git(
-            ["check-attr", "-z", "--stdin", *names],
-            env=self.env,
-            cwd=self.top,
-            stdin=b"".join(path + b"\0" for path in entries),
-            deadline=deadline,
-        )
+        text = b"".join(path + b"\0" for path in entries)
+        out = self._git(["check-attr", "-z", "--stdin", *names], self.top, deadline, text)
         fields = out.split(b"\0")
         inert = {b"unspecified", b"unset"}
         return {fields[i] for i in range(0, len(fields) - 2, 3) if fields[i + 2] not in inert}
 
     def _with_other_line_ends(self, deadline: Deadline) -> set[bytes]:
-        out = run_git(["ls-files", "-z", "--eol"], env=self.env, cwd=self.top, deadline=deadline)
+        out = self._git(["ls-files", "-z", "--eol"], self.top, deadline)
         found = set()
         for line in out.split(b"\0"):
             info, _, path = line.partition(b"\t")
@@ -139,28 +134,6 @@ class UserRepository:
             if not (raw or plain or binary):
                 found.add(path)
         return found
-
-
-def check_ignore(
-    options: Sequence[str],
-    paths: Iterable[bytes],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    deadline: Deadline,
-) -> set[bytes]:
-    """Those of `paths`, relative to `cwd`, that git's rules ignore."""
-    # This command takes no literal pathspecs, but what follows ./ has no special meaning.
-    env = {key: value for key, value in env.items() if key != "GIT_LITERAL_PATHSPECS"}
-    out = run_git(
-        [*options, "check-ignore", "--no-index", "-z", "--stdin"],
-        env=env,
-        cwd=cwd,
-        stdin=b"".join(b"./" + path + b"\0" for path in paths),
-        deadline=deadline,
-        accept=(0, 1),
-    )
-    return {path.removeprefix(b"./") for path in out.split(b"\0") if path}
 
 
 def signature(paths: Iterable[str]) -> Signature:

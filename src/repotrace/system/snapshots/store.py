@@ -40,8 +40,8 @@ from repotrace.system.snapshots.objects import (
 from repotrace.system.snapshots.plumbing import (
     ATTRIBUTES,
     CONFIG,
+    PRIVATE,
     locked,
-    private_environment,
     run_git,
 )
 from repotrace.system.snapshots.survey import Memory
@@ -88,9 +88,8 @@ class SnapshotStore:
         self._ready = False
         self._changes = 0
         self._full = False
-        self.env = private_environment(os.environ)
-        self.reader = ObjectReader(self.path, self.env)
-        self.differ = TreeDiffer(self.path, self.env)
+        self.reader = ObjectReader(self.path)
+        self.differ = TreeDiffer(self.path)
         weakref.finalize(self, _close, self.reader, self.differ)
 
     def __enter__(self) -> Self:
@@ -165,7 +164,7 @@ class SnapshotStore:
         with self._guard:
             index = self._workspaces.get(root)
             if index is None:
-                index = WorkspaceIndex(self.path, root, self.env, self.size_limit)
+                index = WorkspaceIndex(self.path, root, self.size_limit)
                 self._workspaces[root] = index
             return index
 
@@ -380,7 +379,7 @@ class SnapshotStore:
     def git(self, args: Sequence[str], stdin: bytes | None = None) -> bytes:
         """Runs git on the store."""
         command = [f"--git-dir={self.path}", *args]
-        return run_git(command, env=self.env, stdin=stdin, deadline=Deadline())
+        return run_git(command, self.path, env=PRIVATE, stdin=stdin, deadline=Deadline())
 
     def create(self) -> None:
         """Makes the store if it is not there, and sweeps what a killed process left."""

@@ -189,16 +189,16 @@ class Surveyor:
         fresh = []
         for name, kind in found.items():
             old = before.get(name)
-            if (old is not None and _kind_of(old) == kind) or (
-                old == LEFT_OUT and self._still_left_out(path, name, kind)
-            ):
+            if old is not None and self._is_as_before(path, name, old, kind):
                 folder.names[name] = old
             else:
                 fresh.append(Fresh(path + b"/" + name if path else name, kind))
         self._forget_names(path, before, folder, found)
         return fresh
 
-    def _still_left_out(self, parent: bytes, name: bytes, kind: str) -> bool:
+    def _is_as_before(self, parent: bytes, name: bytes, old: int | str, kind: str) -> bool:
+        if old != LEFT_OUT:
+            return _kind_of(old) == kind
         known = self.memory.skipped.get(parent, {}).get(name)
         return known is None or known[2] == (kind == "d")
 

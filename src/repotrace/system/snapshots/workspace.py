@@ -12,16 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repotrace.system.git import GitError
 from repotrace.system.snapshots.exclusion import is_regenerable
 from repotrace.system.snapshots.model import Deadline, Reason
 from repotrace.system.snapshots.objects import write_object
-from repotrace.system.snapshots.plumbing import GitFailed, run_git
-from repotrace.system.snapshots.seeding import UserRepository, check_ignore, signature
+from repotrace.system.snapshots.plumbing import AS_ARGUMENTS, PRIVATE, run_git
+from repotrace.system.snapshots.seeding import UserRepository, signature
 from repotrace.system.snapshots.survey import FOLDER, Fresh, Memory, Surveyor
 
 _CHUNK = 4000
 """Paths per update of the index: what one missed deadline can lose."""
-_AS_ARGUMENTS = 200
 _RECENT = 2
 """Seconds in which git, which may compare whole seconds, cannot see a change of mode."""
 
@@ -58,7 +58,7 @@ class Work:
 class WorkspaceIndex:
     """The index of one work tree. Its caller holds the lock `self.lock`."""
 
-    def __init__(self, store: Path, root: Path, env: Mapping[str, str], size_limit: int) -> None:
+    def __init__(self, store: Path, root: Path, size_limit: int) -> None:
         self.root = root
         self.store = store
         self.key = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
@@ -69,7 +69,7 @@ class WorkspaceIndex:
         self._excludes = self.folder / "excludes"
         self._size_limit = size_limit
         self._env = {
-            **env,
+            **PRIVATE,
             "GIT_DIR": str(store),
             "GIT_WORK_TREE": str(root),
             "GIT_INDEX_FILE": str(self.index),
@@ -94,7 +94,7 @@ class WorkspaceIndex:
     def look(self, deadline: Deadline) -> Memory:
         """What is in the work tree now, with `tree` as the object id of its files.
 
-        Raises DeadlinePassed, or GitFailed where git could not be brought to do it.
+        Raises DeadlinePassed, or GitError where git could not be brought to do it.
         """
         # A killed git leaves its lock behind; ours keeps every other one away.
         with suppress(FileNotFoundError):
@@ -102,7 +102,7 @@ class WorkspaceIndex:
         memory, self._memory = self._recall(deadline), None
         try:
             done = self._look(memory, deadline)
-        except (StartOver, GitFailed):
+        except (StartOver, GitError):
             self.discard()
             with suppress(OSError):
                 self.index.unlink()
@@ -166,7 +166,7 @@ class WorkspaceIndex:
             # A seed that fails is no loss: everything is then added from the work tree.
             try:
                 self._seed(deadline)
-            except (GitFailed, OSError):
+            except (GitError, OSError):
                 with suppress(OSError):
                     self.index.unlink()
         return memory
@@ -181,7 +181,7 @@ class WorkspaceIndex:
         return int(struct.unpack(">4sLL", head)[2]) if len(head) == 12 else None
 
     def _discover(self, deadline: Deadline) -> tuple[tuple[str, tuple[int, int, int] | None], ...]:
-        user = self._user = UserRepository.discover(self.root, os.environ, deadline)
+        user = self._user = UserRepository.discover(self.root, deadline)
         self._discovered = True
         texts = []
         for path in user.exclude_files if user else ():
@@ -433,7 +433,7 @@ class WorkspaceIndex:
         scope: bytes = b"",
     ) -> bytes:
         env, root = self._scoped(scope)
-        return run_git(args, env=env, cwd=root, stdin=stdin, deadline=deadline)
+        return run_git(args, root, env=env, stdin=stdin, deadline=deadline)
 
     def _scoped(self, scope: bytes) -> tuple[Mapping[str, str], Path]:
         """Environment and folder for git to look at a nested repository as a whole."""
@@ -454,7 +454,7 @@ class WorkspaceIndex:
         prefix = scope + b"/" if scope else b""
         command: list[str | bytes] = ["-c", self._rules(scope), "ls-files", "-z", "--others"]
         command.append("--exclude-standard")
-        if paths is not None and len(paths) <= _AS_ARGUMENTS:
+        if paths is not None and len(paths) <= AS_ARGUMENTS:
             command += [b"--", *(path[len(prefix) :] for path in paths)]
         out = self._git(command, deadline, scope=scope)
         found = {prefix + path for path in out.split(b"\0") if path}
@@ -479,14 +479,12 @@ class WorkspaceIndex:
         found: set[bytes] = set()
         for scope, paths in scopes.items():
             prefix = scope + b"/" if scope else b""
-            hits = check_ignore(
-                ["-c", self._rules(scope)],
-                (path[len(prefix) :] + b"/" for path in paths),
-                env=self._scoped(scope)[0],
-                cwd=self._scoped(scope)[1],
-                deadline=deadline,
-            )
-            found |= {prefix + path.rstrip(b"/") for path in hits}
+            command: list[str | bytes] = ["-c", self._rules(scope), "ls-files", "-z", "--others"]
+            command += ["--ignored", "--directory", "--exclude-standard", "--"]
+            if len(paths) <= AS_ARGUMENTS:
+                command += [path[len(prefix) :] for path in paths]
+            hits = self._git(command, deadline, scope=scope).split(b"\0")
+            found |= {prefix + path.rstrip(b"/") for path in hits if path}
         return found
 
     def _write(self, memory: Memory, work: Work, deadline: Deadline) -> None:
@@ -496,7 +494,7 @@ class WorkspaceIndex:
         vanished = {p for p in work.remove if work.changed.get(p) == "D"}
         forced = [p for p in work.remove if p not in vanished and p not in work.add]
         vanished = {p for p in vanished if p not in work.add}
-        if len(forced) > _AS_ARGUMENTS:
+        if len(forced) > AS_ARGUMENTS:
             text = b"".join(path + b"\0" for path in forced)
             self._git(["update-index", "-z", "--force-remove", "--stdin"], deadline, stdin=text)
             forced = []
@@ -509,7 +507,7 @@ class WorkspaceIndex:
             text = b"".join(path + b"\0" for path in chunk)
             try:
                 self._git([*command, "--stdin"], deadline, stdin=text)
-            except GitFailed:
+            except GitError:
                 self._write_singly(memory, [*(forced if start == 0 else ()), *chunk], deadline)
 
     def _write_singly(self, memory: Memory, paths: list[bytes], deadline: Deadline) -> None:
@@ -527,7 +525,7 @@ class WorkspaceIndex:
         command = ["update-index", "-z", "--replace", "--add", "--index-info"]
         try:
             self._git(command, deadline, stdin=b"".join(lines.values()))
-        except GitFailed:
+        except GitError:
             if len(lines) == 1:
                 surveyor.leave_out(next(iter(lines)), "reserved-name", is_folder=False)
                 return

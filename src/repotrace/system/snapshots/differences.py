@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from repotrace.system.snapshots.manifest import Manifest
 from repotrace.system.snapshots.model import Entry, Operation, text
@@ -12,8 +13,17 @@ COMMAND = (
     *("diff-tree", "--stdin", "-r", "-z", "-M", "--raw", "--numstat", "--no-abbrev"),
     *("--no-ext-diff", "--no-textconv"),
 )
-type Lookup = Callable[[bytes], tuple[int, str] | None]
-"""(git's mode, object id) of a path in a tree."""
+
+
+class Tree(Protocol):
+    """The files of a state."""
+
+    def entry(self, path: bytes) -> tuple[int, str] | None:
+        """(git's mode, object id) of a path."""
+
+    def paths(self) -> Iterator[bytes]:
+        """Every file and link."""
+
 
 _HEADER = 82
 """Two object ids, a space, a line end."""
@@ -59,7 +69,7 @@ def _end_of_pair(raw: bytes, at: int) -> int:
     return at
 
 
-def operations(records: bytes, old: Manifest, new: Manifest, look_up: Lookup) -> list[Operation]:
+def operations(records: bytes, old: Manifest, new: Manifest, tree: Tree) -> list[Operation]:
     """The operations that raw and numstat records of one pair tell, by path."""
     fields = iter(records.split(b"\0")[:-1])
     raw: list[tuple[str, bytes, bytes, list[bytes]]] = []
@@ -79,7 +89,7 @@ def operations(records: bytes, old: Manifest, new: Manifest, look_up: Lookup) ->
             numbers[path] = (0, 0, True) if binary else (int(added), int(removed), False)
     found = [_operation(item, numbers.get(item[2], (0, 0, False)), old, new) for item in raw]
     touched = {item[2] for item in raw} | {item[1] for item in raw}
-    found += _mode_changes(old, new, touched, look_up)
+    found += _mode_changes(old, new, touched, tree)
     return sorted(found, key=lambda operation: operation.path)
 
 
@@ -107,11 +117,13 @@ def _operation(
 
 
 def _mode_changes(
-    old: Manifest, new: Manifest, touched: set[bytes], look_up: Lookup
+    old: Manifest, new: Manifest, touched: set[bytes], tree: Tree
 ) -> Iterator[Operation]:
     """Edits of nothing but permissions that git has no name for."""
-    for path in sorted((old.modes.keys() | new.modes.keys()) - touched):
-        entry = look_up(path)
+    same_usual = (old.file, old.executable) == (new.file, new.executable)
+    paths = old.modes.keys() | new.modes.keys() if same_usual else set(tree.paths())
+    for path in sorted(paths - touched):
+        entry = tree.entry(path)
         if entry is None:
             continue
         before, after = old.mode(path, entry[0]), new.mode(path, entry[0])

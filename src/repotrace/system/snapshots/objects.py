@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from repotrace.system.git import git_environment
@@ -154,6 +155,32 @@ class ObjectReader(_Companion):
                 self._trees.clear()
             self._trees[oid] = entries
         return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The files below one tree object."""
+
+    reader: ObjectReader
+    oid: str
+
+    def entry(self, path: bytes) -> tuple[int, str] | None:
+        """(mode, object id) of what is at `path`."""
+        mode, oid = 0o40000, self.oid
+        for part in path.split(b"/"):
+            found = next((e for e in self.reader.tree(oid) if e[0] == part), None)
+            if mode != 0o40000 or found is None:
+                return None
+            _, mode, oid = found
+        return mode, oid
+
+    def paths(self, prefix: bytes = b"") -> Iterator[bytes]:
+        """Every file and link."""
+        for name, mode, oid in self.reader.tree(self.oid):
+            if mode == 0o40000:
+                yield from Tree(self.reader, oid).paths(prefix + name + b"/")
+            else:
+                yield prefix + name
 
 
 class TreeDiffer(_Companion):

@@ -33,6 +33,7 @@ from repotrace.system.snapshots.model import (
 from repotrace.system.snapshots.objects import (
     EMPTY_TREE,
     ObjectReader,
+    Tree,
     TreeDiffer,
     tree_data,
     write_object,
@@ -143,7 +144,7 @@ class SnapshotStore:
             memory = index.look(deadline)
             unsettled = tuple(text(path) for path in sorted(index.unsettled()))
             if not memory.state_id:
-                self._compose(memory, index)
+                self._compose(memory)
             left_out = tuple(sorted(_left_out(root, memory), key=lambda item: item.path))
             changed = self._record(ref, memory, message, left_out)
             if index.looked:
@@ -168,17 +169,12 @@ class SnapshotStore:
                 self._workspaces[root] = index
             return index
 
-    def _compose(self, memory: Memory, index: WorkspaceIndex) -> None:
+    def _compose(self, memory: Memory) -> None:
         """Makes the object that a state's id names: the tree, and the manifest beside it."""
-        counts = memory.modes()
         objects = self.path / "objects"
-        manifest = manifest_of(memory, counts)
+        manifest = manifest_of(memory, memory.modes())
         memory.manifest = write_object(objects, b"blob", manifest.dump())
         memory.state_id = self._wrap(memory.tree, memory.manifest)
-        entries = index.entries() or 0
-        expected = sum(n for mode, n in counts.items() if _is_indexed(mode))
-        # A file that went while it was read: the tree is right, the memory is not.
-        memory.entries = entries if entries == expected else -1
 
     def _wrap(self, tree: str, manifest: str) -> str:
         objects = self.path / "objects"
@@ -309,14 +305,8 @@ class SnapshotStore:
 
     def read(self, state_id: str, path: str) -> bytes | None:
         """The content of `path` (a link's target); None if it is no file or link there."""
-        oid = self.state(state_id).tree
-        parts = os.fsencode(path).split(b"/")
-        for number, part in enumerate(parts, 1):
-            entry = next((e for e in self.reader.tree(oid) if e[0] == part), None)
-            if entry is None or (entry[1] == 0o40000) != (number < len(parts)):
-                return None
-            oid = entry[2]
-        return self.read_object(oid)
+        entry = Tree(self.reader, self.state(state_id).tree).entry(os.fsencode(path))
+        return self.read_object(entry[1]) if entry else None
 
     def read_object(self, object_id: str) -> bytes | None:
         """The content of a file by its object id; None if the store does not have it."""
@@ -341,19 +331,7 @@ class SnapshotStore:
         found = differences.split(raw)
         for a, b in states:
             records = next(found) if a.tree != b.tree else b""
-            yield differences.operations(records, a.manifest, b.manifest, self._tree_mode(b))
-
-    def _tree_mode(self, state: State) -> differences.Lookup:
-        def look_up(path: bytes) -> tuple[int, str] | None:
-            oid, mode = state.tree, 0o40000
-            for part in path.split(b"/"):
-                entry = next((e for e in self.reader.tree(oid) if e[0] == part), None)
-                if entry is None:
-                    return None
-                _, mode, oid = entry
-            return mode, oid
-
-        return look_up
+            yield differences.operations(records, a.manifest, b.manifest, Tree(self.reader, b.tree))
 
     def diff(self, before: str, after: str, paths: Sequence[str] = ()) -> bytes:
         """A unified diff of two states that `git apply` takes, of `paths` only if given."""
@@ -444,10 +422,6 @@ def _full_ref(ref: str) -> str:
 
 def _is_id(value: str) -> bool:
     return len(value) == 40 and all(c in "0123456789abcdef" for c in value)
-
-
-def _is_indexed(mode: object) -> bool:
-    return isinstance(mode, int) and mode & 0o170000 in (0o100000, 0o120000)
 
 
 def _line(item: NotCaptured) -> str:

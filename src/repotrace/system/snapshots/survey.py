@@ -90,6 +90,17 @@ class Memory:
         """How many names there are of each mode (and of FOLDER, LEFT_OUT)."""
         return Counter(chain.from_iterable(f.names.values() for f in self.folders.values()))
 
+    def indexed(self) -> int:
+        """How many entries an index of the captured names has."""
+        return sum(number for mode, number in self.modes().items() if _is_indexed(mode))
+
+    def files(self) -> Iterator[bytes]:
+        """Every captured file and link."""
+        for parent, folder in self.folders.items():
+            for name, mode in folder.names.items():
+                if _is_indexed(mode):
+                    yield parent + b"/" + name if parent else name
+
     def forget(self, path: bytes) -> None:
         """Drops a folder and all below it."""
         if self.folders.pop(path, None) is None:
@@ -259,6 +270,10 @@ class Surveyor:
                         with suppress(OSError):
                             total += entry.stat(follow_symlinks=False).st_size
         return total
+
+
+def _is_indexed(mode: int | str) -> bool:
+    return isinstance(mode, int) and not stat.S_ISFIFO(mode)
 
 
 def _stamp(info: os.stat_result) -> Stamp:

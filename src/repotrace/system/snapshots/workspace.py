@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from repotrace.errors import RepoTraceError
 from repotrace.system.git import GitError
 from repotrace.system.snapshots.exclusion import is_regenerable
 from repotrace.system.snapshots.model import Deadline, Reason
@@ -106,7 +107,10 @@ class WorkspaceIndex:
             self.discard()
             with suppress(OSError):
                 self.index.unlink()
-            done = self._look(self._recall(deadline, seed=False), deadline)
+            try:
+                done = self._look(self._recall(deadline, seed=False), deadline)
+            except StartOver as again:
+                raise RepoTraceError("The work tree kept changing while it was read.") from again
         self._memory = done
         return done
 
@@ -253,6 +257,7 @@ class WorkspaceIndex:
         if work.add or work.remove or work.changed or work.thorough:
             work.touched = True
             self._write(memory, work, deadline)
+            self._reconcile(surveyor, deadline)
         if work.touched or not memory.tree:
             memory.tree = self._git(["write-tree"], deadline).strip().decode()
             memory.state_id = ""
@@ -386,7 +391,8 @@ class WorkspaceIndex:
                 continue
             info = None if status == "D" else self._acceptable(surveyor, path, note=True)
             if info is None or (work.thorough and not self._is_captured(surveyor, path)):
-                surveyor.memory.drop(path)
+                if self._is_captured(surveyor, path):
+                    surveyor.memory.drop(path)
                 work.remove.add(path)
             else:
                 self._capture(surveyor, work, path, info)
@@ -509,6 +515,20 @@ class WorkspaceIndex:
                 self._git([*command, "--stdin"], deadline, stdin=text)
             except GitError:
                 self._write_singly(memory, [*(forced if start == 0 else ()), *chunk], deadline)
+
+    def _reconcile(self, surveyor: Surveyor, deadline: Deadline) -> None:
+        """Notes what did not get into the index: names that git passes over, files that went."""
+        memory = surveyor.memory
+        memory.entries = self.entries() or 0
+        if memory.indexed() == memory.entries:
+            return
+        indexed = set(self._git(["ls-files", "-z"], deadline).split(b"\0"))
+        for path in [path for path in memory.files() if path not in indexed]:
+            memory.drop(path)
+            if os.path.lexists(surveyor.absolute(path)):
+                surveyor.leave_out(path, "reserved-name", is_folder=False)
+        if memory.indexed() != memory.entries:
+            raise StartOver
 
     def _write_singly(self, memory: Memory, paths: list[bytes], deadline: Deadline) -> None:
         surveyor = Surveyor(self.root, memory, self.store)

@@ -18,7 +18,7 @@ type Pairs = Sequence[tuple[str, str]]
 
 PLACE_NAMES = ("cwd", "repository", "venv", "python", "tmp", "home")
 _TERMINAL_RULES = frozenset({"ansi", "progress", "crlf"})
-_KEPT_LINES = 50
+_KEPT_LINES = 20
 _OPTIONAL_MARKS = re.compile("[\u2713\u2714\u221a\u2715\u2717\u2716\u00d7\u276f\u2193\u25cb]")
 _BARS = "│┃║╎┆┊"
 _ALL_BARS = re.compile(r"[\s│┃║╎┆┊|╭╮╰╯┌┐└┘├┤┏┓┗┛─━═]+")

@@ -34,7 +34,7 @@ def source_of(needs: Needs, name: str, closing: str) -> str:
         parts.import_block(),
         "\n".join(constants),
         "\n" + "\n".join(test),
-        *("\n" + "\n".join(lines) for lines in parts.functions.values()),
+        *("\n" + "\n".join(lines) for lines in parts.definitions()),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -128,7 +128,9 @@ def _test(needs: Needs, name: str, parts: Parts) -> list[str]:
     if needs.bare:
         parts.use("subprocess")
         text = f", {_text_mode(needs)}" if needs.match_output or needs.expect == "fixed" else ""
-        lines.append(f"    result = subprocess.run(COMMAND, capture_output=True{text})")
+        lines.append(
+            f"    result = subprocess.run(COMMAND, capture_output=True{text}, check=False)"
+        )
     else:
         lines.append("    result = run()")
     lines.append("")
@@ -146,7 +148,7 @@ def _test_not_started(needs: Needs, parts: Parts) -> list[str]:
     parts.use("errno", "pytest")
     number = needs.run.spawn_errno or errno.ENOENT
     code = f"errno.{errno.errorcode[number]}" if number in errno.errorcode else str(number)
-    call = "subprocess.run(COMMAND)" if needs.bare else "run()"
+    call = "subprocess.run(COMMAND, check=False)" if needs.bare else "run()"
     if needs.bare:
         parts.use("subprocess")
     return [
@@ -174,15 +176,15 @@ def _stream_check(needs: Needs, stream: Stream, parts: Parts) -> list[str]:
     if stream.check is Check.EQUAL:
         before, found, expected = _sides(needs, stream, parts)
         return [*before, f"assert {found} == {expected}"]
-    if stream.check is Check.BEGINNING:
+    if stream.check is Check.BEGINNING and stream.expected:
         before, found, expected = _sides(needs, stream, parts)
-        lines = ["# How far it gets in that time may differ.", *before]
-        if found != f"result.{stream.name}":
-            lines.append(f"{stream.name} = {found}")
-            found = stream.name
-        if len(expected) == 0:
-            return []
-        return [*lines, f"assert {expected}.startswith({found}) or {found}.startswith({expected})"]
+        return [
+            "# How far it gets in that time may differ.",
+            *before,
+            f"{stream.name} = {found}",
+            f"size = min(len({stream.name}), len({expected}))",
+            f"assert {stream.name}[:size] == {expected}[:size]",
+        ]
     return []
 
 

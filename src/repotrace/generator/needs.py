@@ -25,13 +25,8 @@ type Way = Literal["plain", "patient", "terminal"]
 _PATIENCE = 60
 _MOVABLE = ("cwd", "repository", "venv")
 _NOT_PINNED = frozenset({"PATH", "VIRTUAL_ENV", "TMPDIR"})
-_PYTEST_OWN = (
-    "PYTEST_CURRENT_TEST",
-    "PYTEST_VERSION",
-    "PYTEST_XDIST_TESTRUNUID",
-    "PYTEST_XDIST_WORKER",
-    "PYTEST_XDIST_WORKER_COUNT",
-)
+_PYTEST_OWN = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION", "PYTEST_XDIST_WORKER"})
+"""Some programs behave otherwise in a test, and here they must not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +65,11 @@ class Needs:
     @property
     def decoded(self) -> bool:
         """Whether the test decodes the output itself, since text mode would change it."""
-        streams = self.expectation.streams
         if self.way != "plain" or self.exact or isinstance(self.stdin, bytes):
             return True
-        return any(
-            isinstance(stream.expected, bytes) or "\r" in stream.expected for stream in streams
+        outputs = (self.run.stdout.data, self.run.stderr.data)
+        return any(isinstance(stream.expected, bytes) for stream in self.expectation.streams) or (
+            any(b"\r" in output for output in outputs)
         )
 
     @property
@@ -152,7 +147,7 @@ def needs_of(
         command=command,
         stdin=stdin,
         environment=environment,
-        unset=_unset(run, command, hidden),
+        unset=_unset(run, hidden),
         secrets=_secrets(texts),
         recorded=_recorded(run, [*command, *environment.values()]),
     )
@@ -165,11 +160,11 @@ def _environment(run: CommandRun) -> tuple[dict[str, str], set[str]]:
     return {name: kept[name] for name in sorted(kept) if name not in hidden}, hidden
 
 
-def _unset(run: CommandRun, command: list[str], hidden: set[str]) -> list[str]:
-    names = set(run.env_unset) - hidden
-    if any("pytest" in part for part in command):
-        names.update(_PYTEST_OWN)
-    return sorted(names - set(run.env))
+def _unset(run: CommandRun, hidden: set[str]) -> list[str]:
+    """The variables that were not set; none if nobody looked."""
+    if not run.env and not run.env_unset:
+        return []
+    return sorted({*run.env_unset, *_PYTEST_OWN} - hidden - set(run.env))
 
 
 def _secrets(texts: list[str]) -> dict[str, str]:

@@ -6,10 +6,27 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+_ORDER = (
+    "run",
+    "environment",
+    "masked",
+    "restored",
+    "moved",
+    "places",
+    "working_folder",
+    "virtual_environment",
+    "base_python",
+    "replaced",
+    "hidden",
+    "shortened",
+    "text",
+)
+"""From what is told to what it takes."""
+
 
 @dataclass
 class Parts:
-    """Each function once, in the order of its first use."""
+    """What the test takes, each thing once."""
 
     functions: dict[str, list[str]] = field(default_factory=dict)
     _modules: set[str] = field(default_factory=set)
@@ -32,6 +49,10 @@ class Parts:
         """Define a copy of `function`, which uses these modules."""
         self.use(*modules)
         self.add(inspect.getsource(function).rstrip().split("\n"))
+
+    def definitions(self) -> list[list[str]]:
+        """The functions, as one reads them best."""
+        return [self.functions[name] for name in sorted(self.functions, key=_ORDER.index)]
 
     def import_block(self) -> str:
         """All imports: of the standard library first, then pytest."""

@@ -126,7 +126,7 @@ def _plain(needs: Needs, parts: Parts) -> None:
         arguments.append("capture_output=True")
     if not needs.decoded:
         arguments += ['encoding="utf-8"', 'errors="surrogateescape"']
-    arguments.append(f"timeout={needs.timeout}")
+    arguments += [f"timeout={needs.timeout}", "check=False"]
     lines = _opening(needs, parts)
     if not needs.decoded:
         parts.add([*lines, *_guarded(needs, _call(0, "return subprocess.run", arguments), parts)])
@@ -220,7 +220,11 @@ def _terminal(needs: Needs, parts: Parts) -> None:
         "stderr=theirs",
         "start_new_session=True",
     ]
-    feed = ["    process.communicate(STDIN)"] if fed else []
+    feed = []
+    if fed:
+        parts.use("threading")
+        given = f"args=({_stdin_bytes(needs)},)"
+        feed = [f"    threading.Thread(target=process.communicate, {given}).start()"]
     parts.add(
         [
             *_opening(needs, parts),
@@ -343,14 +347,11 @@ def _masked(needs: Needs, parts: Parts) -> None:
     if expectation.places:
         parts.use("os")
         _copy_replaced(parts)
-        names = ", ".join(literal(name) for name in expectation.places)
-        named = [f"({names},)" if len(expectation.places) == 1 else f"({names})"]
         lines += [
-            "    now = places()",
             "    folders = []",
-            f"    for name in {named[0]}:",
-            "        for path in (now[name], os.path.realpath(now[name])):",
-            '            folders.append((path, f"<{name}>"))',
+            "    for name, path in places().items():",
+            "        for form in (path, os.path.realpath(path)):",
+            '            folders.append((form, f"<{name}>"))',
             "    text = replaced(text, folders)",
         ]
     if expectation.masks:

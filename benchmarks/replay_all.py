@@ -61,7 +61,7 @@ def main() -> None:
         print(f"{options.reports} reports, {os.cpu_count()} processors, Python {sys.version[:6]}")
         for way, taken in figures.items():
             print(
-                f"{way:20} median wall {taken.median_wall:6.2f} s  least CPU {taken.least_cpu:6.2f} s"
+                f"{way:20} median wall {taken.median_wall:6.2f} s  CPU {taken.least_cpu:6.2f} s"
                 f"  {single / taken.median_wall:5.2f}x as fast"
             )
 

@@ -80,7 +80,7 @@ def test_row_1_2_3_what_cannot_start(repotrace: Shell) -> None:
     assert no_shebang.returncode == 126
     assert b"sh ./plain" in no_shebang.stderr
     assert repotrace("capture", ".").returncode == 126
-    assert b"3 report(s)" in repotrace("list").stdout
+    assert b"4 report(s)" in repotrace("list").stdout
 
 
 def test_row_4_our_own_failure_before_the_run_is_125(repotrace: Shell) -> None:
@@ -273,7 +273,10 @@ def test_the_commit_is_recorded(repotrace: Shell) -> None:
     assert state["commit"] == repotrace.git("rev-parse", "HEAD").strip()
     assert state["branch"] == "trunk"
     assert state.get("dirty", False) is False
-    assert repotrace.git("status", "--porcelain") == ""
+    assert repotrace.git("status", "--porcelain") == "?? .repotrace/\n"
+    assert repotrace.git("status", "--porcelain", "-uall").splitlines() == [
+        f"?? .repotrace/reports/{BOOM_ID}.json"
+    ]
 
 
 def test_a_report_of_a_subfolder_lies_in_the_root(repotrace: Shell) -> None:

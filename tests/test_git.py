@@ -253,3 +253,12 @@ def test_the_environment_keeps_where_the_configuration_is(
     assert env["GIT_CONFIG_GLOBAL"] == "/dev/null"
     assert "GIT_WORK_TREE" not in env
     assert env["GIT_OPTIONAL_LOCKS"] == "0"
+
+
+def test_our_own_reports_are_no_dirt(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".repotrace" / "reports").mkdir(parents=True)
+    (tmp_path / ".repotrace" / "reports" / "x.json").write_text("{}")
+    state = repository_state(tmp_path)
+    assert state is not None
+    assert state.dirty is False

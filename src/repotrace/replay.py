@@ -19,7 +19,7 @@ from repotrace.normalize import UserRule
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary
-from repotrace.records.trace import Trace, metadata_of, run_of_trace, trace_of
+from repotrace.records.trace import Trace, metadata_of, trace_of
 from repotrace.redact import Redactor
 from repotrace.storage import RecordedVerdict, ReportStore, Store
 from repotrace.system import surroundings
@@ -102,7 +102,7 @@ def replay(
         cwd=cwd, timeout=timeout, match="normal" if match_output else "exit-code"
     )
     reproduction = as_reproduction(source)
-    result = _replay_run(_recorded(reproduction), options)
+    result = _replay_run(reproduction.recorded, options)
     about = {"report_id": reproduction.report_id or "", "title": reproduction.title}
     if isinstance(source, BugReport):
         about["status"] = source.status
@@ -233,17 +233,6 @@ def root_of(store: ReportStore) -> Path | None:
     return repository.root if repository else None
 
 
-def _recorded(reproduction: Reproduction) -> CommandRun:
-    if reproduction.run is not None:
-        return reproduction.run
-    trace = Trace.start(list(reproduction.command), reproduction.cwd)
-    for stream in ("stdout", "stderr"):
-        text = getattr(reproduction, stream)
-        if text:
-            trace = trace.add(stream, text)
-    return run_of_trace(trace.model_copy(update={"exit_code": reproduction.exit_code}))
-
-
 def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
     """The result of one replay, without the facts of its report."""
     try:
@@ -289,7 +278,7 @@ def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> Co
     Raises RepoTraceError if the command cannot run here, NoCommand if there is none.
     """
     try:
-        return _spec(_recorded(as_reproduction(source)), options)
+        return _spec(as_reproduction(source).recorded, options)
     except Missing as missing:
         raise RepoTraceError(f"The command cannot run here: {missing.message}.") from missing
 

@@ -14,26 +14,26 @@ from repotrace.cli.boundary import complain
 from repotrace.config import Settings, find_store, home_for, load_settings
 from repotrace.storage import Store
 
-type StoreOption = Annotated[
+StoreOption = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Folder of the reports"),
 ]
-type JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object")]
-type OverwriteOption = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object")]
+OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace the output file if there is one")
 ]
-type OutputOption = Annotated[
+OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file")
 ]
-type CwdOption = Annotated[
+CwdOption = Annotated[
     Path | None, typer.Option("--cwd", metavar="DIR", help="Run the command in this folder")
 ]
-type TimeoutOption = Annotated[
+TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=0.001, help="End the command after this time"),
 ]
-type KeepGoingOption = Annotated[bool, typer.Option("--keep-going", help="Exit with 0 regardless")]
-type ReportArgument = Annotated[
+KeepGoingOption = Annotated[bool, typer.Option("--keep-going", help="Exit with 0 regardless")]
+ReportArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a report, a unique prefix, or latest")
 ]
 

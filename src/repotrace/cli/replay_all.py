@@ -28,7 +28,7 @@ from repotrace.records.replay import ReplayResult, ReplaySummary
 from repotrace.replay import remember
 from repotrace.replay import replay_all as sweep
 
-type Format = Literal["table", "markdown", "json", "junit", "github"]
+Format = Literal["table", "markdown", "json", "junit", "github"]
 
 CLOSED = ("closed", "fixed", "resolved", "done")
 """Statuses of reports that `--gate` expects not to fail any more."""

@@ -102,7 +102,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def repository_state(cwd: Path) -> RepositoryState | None:
     """Commit, branch and dirtiness of the work tree around `cwd`; None outside of any.
 
-    Untracked files count as dirt, ignored ones do not. Where git is missing, refuses or takes
+    Untracked files count as dirt, ignored ones and our own `.repotrace` do not. Where git is missing, refuses or takes
     too long, dirtiness is not known, and the rest is read from the repository's files as far
     as they tell. Never raises for any state of the repository; changes nothing in it.
     """
@@ -114,6 +114,8 @@ def repository_state(cwd: Path) -> RepositoryState | None:
         *("-c", "core.fsmonitor=false"),
         *("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z"),
         *("--no-renames", "--no-ahead-behind"),
+        # What we wrote ourselves makes nobody's work tree dirty.
+        *("--", ".", ":(top,exclude).repotrace"),
     ]
     try:
         lines = git(args, repository.root, deadline=_STATE_DEADLINE).split(b"\0")

@@ -1,0 +1,107 @@
+"""What is worth telling about a command run, as short lines of plain text."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from repotrace.readable import one_line, seconds, size
+from repotrace.records.command import CommandRun, Output, Signature, Termination, signal_name
+from repotrace.records.trace import STREAMS
+from repotrace.redact import PLACEHOLDER
+
+
+def facts_of(run: CommandRun) -> list[tuple[str, str]]:
+    """Name and value of each fact of `run` that is known and not what one expects anyway."""
+    streams = {stream: getattr(run, stream) for stream in STREAMS}
+    candidates = [
+        ("ended", one_line(run.ending)),
+        ("duration", _duration(run)),
+        ("failure", failure(run.signature) if run.signature else ""),
+        ("executable", one_line(run.resolved or "")),
+        ("repository", _repository(run)),
+        ("time limit", f"{run.timeout:g} s" if run.timeout else ""),
+        ("standard input", _standard_input(run)),
+        ("terminal", "yes" if run.pty else ""),
+        ("stderr", "merged into stdout" if run.merge else ""),
+        *((f"{name} cut", _cut(output)) for name, output in streams.items() if output.cut),
+        ("redacted", _redacted(run)),
+        ("set by RepoTrace", ", ".join(run.env_added)),
+        ("left behind", _leftovers(run)),
+    ]
+    return [(name, value) for name, value in candidates if value]
+
+
+def ending(run: CommandRun) -> str:
+    """How `run` ended and after how long: `exit code 7 after 0.03 s`."""
+    text = one_line(run.ending)
+    timed = run.termination not in (Termination.TIMEOUT, Termination.SPAWN_ERROR)
+    return f"{text} after {seconds(run.duration)}" if timed and run.duration is not None else text
+
+
+def failure(signature: Signature) -> str:
+    """The failure in one line: `ValueError: too big in app.py::load`; empty if untyped."""
+    if not signature.typed:
+        return ""
+    if signature.kind == "signal" and signature.signal:
+        what = signal_name(signature.signal)
+    else:
+        what = ": ".join(part for part in (signature.exception, signature.message) if part)
+    where = f" in {signature.frame}" if what and signature.frame else ""
+    tests = signature.failing_tests
+    shown = ", ".join(tests[:5]) + (f" and {len(tests) - 5} more" if len(tests) > 5 else "")
+    parts = [f"{what}{where}", f"failing: {shown}" if tests else ""]
+    return one_line("; ".join(part for part in parts if part))
+
+
+def _duration(run: CommandRun) -> str:
+    if run.duration is None:
+        return ""
+    parts = [seconds(run.duration)]
+    if run.cpu_time is not None:
+        parts.append(f"CPU {seconds(run.cpu_time)}")
+    if run.max_rss:
+        parts.append(f"at most {size(run.max_rss)} of memory")
+    return "; ".join(parts)
+
+
+def _repository(run: CommandRun) -> str:
+    state = run.repository
+    if state is None:
+        return ""
+    parts = [f"commit {state.commit[:12]}" if state.commit else "no commit yet"]
+    parts.append(f"on {one_line(state.branch)}" if state.branch else "on no branch")
+    if run.cwd_in_repository not in (None, "", "."):
+        parts.append(f"in {one_line(run.cwd_in_repository)}")
+    return " ".join(parts) + (", with uncommitted changes" if state.dirty else "")
+
+
+def _standard_input(run: CommandRun) -> str:
+    match run.stdin_kind:
+        case "terminal":
+            return "a terminal"
+        case "cut":
+            return "too long to be recorded"
+        case _:
+            return "" if run.stdin is None else f"{size(len(run.stdin))}, recorded"
+
+
+def _cut(output: Output) -> str:
+    return f"{size(output.omitted)} in the middle of {size(output.length)} not kept"
+
+
+def _redacted(run: CommandRun) -> str:
+    texts = [*run.argv, run.script or "", *run.env.values(), run.stdout.text, run.stderr.text]
+    found = Counter(match[1] for text in texts for match in PLACEHOLDER.finditer(text))
+    rules = [f"{rule} ({count} times)" if count > 1 else rule for rule, count in found.items()]
+    names = [name for name in run.env_redacted if f"env-{name}" not in found]
+    return one_line(", ".join([*rules, *(f"env-{name}" for name in names)]))
+
+
+def _leftovers(run: CommandRun) -> str:
+    parts = []
+    if run.leftovers:
+        count = len(run.leftovers)
+        parts.append("1 process" if count == 1 else f"{count} processes")
+    if run.pipe_held_open:
+        parts.append("a process that held the output open")
+    return "; ".join(parts)

@@ -32,6 +32,13 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 
+# Not a shell: dash loses a ^C that comes while it starts a program.
+SLEEPER = """
+import sys, time
+print(sys.argv[1] % input() if "%" in sys.argv[1] else sys.argv[1], flush=True)
+time.sleep(60)
+"""
+
 
 class Keyboard:
     """A terminal with a program on it, as a person has it: types and reads."""
@@ -196,10 +203,11 @@ def test_without_our_input_a_question_fails_at_once(tmp_path: Path) -> None:  # 
 
 def test_interrupting_a_command_that_does_not_read(tmp_path: Path) -> None:  # row 21
     out = tmp_path / "outcome"
+    what = spec(sys.executable, "-c", SLEEPER, "up", inherit_stdin=True)
 
-    with terminal(*command(out, spec("sh", "-c", "echo up; sleep 60", inherit_stdin=True))) as kb:
-        kb.read_until(b"up")
-        kb.type(b"\x03")
+    with terminal(*command(out, what)) as keyboard:
+        keyboard.read_until(b"up")
+        keyboard.type(b"\x03")
         result = outcome(out)
 
     assert (result["termination"], result["signal"]) == ("interrupted", signal.SIGINT)
@@ -208,7 +216,7 @@ def test_interrupting_a_command_that_does_not_read(tmp_path: Path) -> None:  # r
 
 def test_interrupting_a_command_that_has_the_terminal(tmp_path: Path) -> None:  # rows 20, 21
     out = tmp_path / "outcome"
-    what = spec("sh", "-c", "read x; echo got $x; sleep 60", inherit_stdin=True)
+    what = spec(sys.executable, "-c", SLEEPER, "got %s", inherit_stdin=True)
 
     with terminal(*command(out, what)) as keyboard:
         keyboard.type(b"it\n")

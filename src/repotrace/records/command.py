@@ -186,7 +186,8 @@ class CommandRun(Record):
     pipe_held_open: bool = False
     """A process left behind still held stdout or stderr when the command had ended."""
     leftovers: tuple[int, ...] = ()
-    """Pids of processes that the command left behind and that were ended with it."""
+    """Pids of processes that the command left behind. They were ended with it, but for those
+    that had moved to a session of their own (daemons), unless it ran out of time."""
 
     places: Places = Places()
     repository: RepositoryState | None = None

@@ -57,7 +57,7 @@ class RawRun:
     duration: float = 0.0
     cpu_time: float | None = None
     max_rss: int | None = None
-    """Bytes; None if it stayed below our own, for then the system reports ours."""
+    """Bytes; None if it was not clearly more than our own, for then the system reports ours."""
     pipe_held_open: bool = False
     leftovers: tuple[int, ...] = ()
     """Pids of processes that outlived the command. They were ended, but for `survivors`."""
@@ -184,9 +184,9 @@ class _Execution:
         if not self._argv[0]:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         self._resolved = lookup.resolve(self._argv[0], self._spec)
-        self._own_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self._started = time.monotonic()
         self._pid = self._family.leader = self._channels.spawn(self._argv)
+        self._own_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if self._spec.timeout is not None:
             self._deadline = self._started + self._spec.timeout
         # Other systems have no such thing; there we look again and again.
@@ -385,7 +385,10 @@ class _Execution:
         elif termination is None:
             termination, exit_code = Termination.EXITED, os.WEXITSTATUS(self._status)
         recorded, kind = self._channels.recorded_input()
+        # The system counts our own memory in, from before the program was loaded, and not to
+        # the page.
         unit = 1 if sys.platform == "darwin" else 1024
+        is_theirs = usage.ru_maxrss > self._own_rss * 1.1
         return RawRun(
             termination,
             started_at,
@@ -396,7 +399,7 @@ class _Execution:
             chunks=self._channels.timeline.chunks(),
             duration=ended - self._started,
             cpu_time=usage.ru_utime + usage.ru_stime,
-            max_rss=usage.ru_maxrss * unit if usage.ru_maxrss > self._own_rss else None,
+            max_rss=usage.ru_maxrss * unit if is_theirs else None,
             pipe_held_open=bool(self._held_open),
             leftovers=tuple(sorted(self._leftovers)),
             survivors=tuple(sorted(pid for pid, goes_on in self._leftovers.items() if goes_on)),

@@ -102,9 +102,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def repository_state(cwd: Path) -> RepositoryState | None:
     """Commit, branch and dirtiness of the work tree around `cwd`; None outside of any.
 
-    Untracked files count as dirt, ignored ones and our own `.repotrace` do not. Where git is missing, refuses or takes
-    too long, dirtiness is not known, and the rest is read from the repository's files as far
-    as they tell. Never raises for any state of the repository; changes nothing in it.
+    Untracked files count as dirt, ignored ones and our own `.repotrace` do not. Where git is
+    missing, refuses or takes too long, dirtiness is not known, and the rest is read from the
+    repository's files as far as they tell. Never raises for any state of the repository;
+    changes nothing in it.
     """
     repository = find_repository(cwd)
     if repository is None:

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from generating import PYTHON_BIN, RUFF, capture, environment, outcome, outcomes, reproduction
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from repotrace.errors import NoCommand
+from repotrace.errors import NoCommand, ReportExists, RepoTraceError
 from repotrace.generator import (
     InvalidTestName,
     Reproduction,
     as_reproduction,
+    describe,
     generate_test,
     slugify,
     write_test,
 )
+from repotrace.generator.embedded import hidden, replaced
+from repotrace.generator.expectation import depends_on_layout
 from repotrace.records.bug import BugReport
-from repotrace.records.command import CommandRun, Output
+from repotrace.records.command import CommandRun, Output, Signature, Termination
 from repotrace.records.trace import Trace, metadata_of, trace_of
+from repotrace.redact import strip_digests
 
 BOOM = ["python", "-c", "import sys; print('boom'); sys.exit(7)"]
 EXAMPLE = '''\
@@ -75,11 +83,12 @@ def constants(source: str) -> dict[str, Any]:
 
 
 def ruff_complaints(folder: Path) -> str:
-    """What ruff with its default settings says about the files in `folder`."""
+    """What ruff with its default settings says about the tests in `folder`."""
+    files = sorted(folder.glob("test_*.py"))
     texts = []
     for command in (["check"], ["format", "--diff"]):
         done = subprocess.run(
-            [RUFF, *command, "--isolated", "--no-cache", folder],
+            [RUFF, *command, "--isolated", "--no-cache", *files],
             capture_output=True,
             text=True,
             check=False,
@@ -329,8 +338,7 @@ class Captured:
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     project = tmp_path_factory.mktemp("here") / "project"
-    Path(project, ".git").mkdir(parents=True)
-    Path(project, ".git", "HEAD").write_text("ref: refs/heads/main\n")
+    subprocess.run(["git", "init", "-q", project], check=True)
     runs: dict[str, CommandRun] = {}
     for name, scenario in SCENARIOS.items():
         folder = project / name
@@ -407,3 +415,412 @@ def test_generated_tests_hold_no_folder_of_this_machine(captured: Captured) -> N
         text = Path(captured.project, "tests", f"test_{name}.py").read_text(encoding="utf-8")
         if name not in ("argument", "box", "exit_code"):
             assert str(captured.project) not in text, name
+
+
+# --- tests of a fix
+
+
+FIXES = {
+    "code": Scenario("import sys; print(1); sys.exit(3)", "print(2)"),
+    "success": Scenario("import os; print('wrong', os.getcwd())", "print('right')"),
+    "hang": Scenario("import time; time.sleep(60)", "pass", options={"timeout": 0.5}),
+    "signal": Scenario("import os; os.kill(os.getpid(), 9)", "pass"),
+    "missing": Scenario("", "#!/bin/sh\n", argv=("./tool",)),
+}
+
+
+def test_a_test_of_the_fix_is_red_until_the_failure_is_gone(tmp_path: Path) -> None:
+    for name, scenario in FIXES.items():
+        folder = tmp_path / "project" / name
+        folder.mkdir(parents=True)
+        Path(folder, "app.py").write_text(scenario.app)
+        run = capture(scenario.argv, folder, **scenario.options)
+        write_test(
+            reproduction(run, name), tmp_path / "project" / f"test_{name}.py", expect="fixed"
+        )
+    found = outcomes(tmp_path / "project", cwd=tmp_path)
+    assert found == dict.fromkeys(FIXES, "failed")
+
+    for name, scenario in FIXES.items():
+        path = tmp_path / "project" / name / ("tool" if name == "missing" else "app.py")
+        path.write_text(scenario.changed)
+        path.chmod(0o755)
+    found = outcomes(tmp_path / "project", cwd=tmp_path)
+    assert found == dict.fromkeys(FIXES, "passed")
+    assert ruff_complaints(tmp_path / "project") == ""
+
+
+def test_a_fix_that_nothing_could_tell_is_refused() -> None:
+    run = CommandRun(argv=("true",), exit_code=0)
+    with pytest.raises(RepoTraceError, match="nothing tells a fix"):
+        generate_test(reproduction(run), expect="fixed", match_output=False)
+    with pytest.raises(RepoTraceError, match="nothing to check"):
+        generate_test(Reproduction(command=["true"]), match_output=False)
+
+
+def test_what_was_not_recorded_is_not_asserted() -> None:
+    source = generate_test(Reproduction(command=["make"], stdout="x\n"))
+    assert "EXPECTED_EXIT_CODE = None  # not recorded" in source
+    assert "result.returncode" not in source
+
+
+@pytest.mark.parametrize(
+    ("code", "expect", "line"),
+    [
+        (7, "failure", "the test passes while the failure stays the same"),
+        (7, "fixed", "the test fails until the failure is fixed"),
+        (0, "failure", "the test passes while the command behaves as recorded"),
+        (0, "fixed", "the test fails until the output changes"),
+    ],
+)
+def test_describe(code: int, expect: Any, line: str) -> None:
+    source = Reproduction(command=["make"], exit_code=code)
+    assert describe(source, expect) == line
+    assert f"\n{line[0].upper()}{line[1:]}.\n" in generate_test(source, expect=expect)
+
+
+# --- commands that cannot be run
+
+
+def test_a_command_that_could_not_be_started_still_cannot(tmp_path: Path) -> None:
+    Path(tmp_path, "plain").write_text("text")
+    names = {"missing": "./tool", "plain": "./plain", "folder": "./"}
+    for name, command in names.items():
+        run = capture([command], tmp_path)
+        assert run.termination is Termination.SPAWN_ERROR
+        write_test(reproduction(run, name), tmp_path / "tests" / f"test_{name}.py")
+    assert outcomes(tmp_path / "tests", cwd=tmp_path) == dict.fromkeys(names, "passed")
+    assert ruff_complaints(tmp_path / "tests") == ""
+
+    for name in ("tool", "plain"):
+        Path(tmp_path, name).write_text("#!/bin/sh\nexit 0\n")
+        Path(tmp_path, name).chmod(0o755)
+    found = outcomes(tmp_path / "tests", cwd=tmp_path)
+    assert found == {"missing": "failed", "plain": "failed", "folder": "passed"}
+
+
+def test_a_test_that_cannot_run_is_skipped_with_a_reason(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    Path(project, "gone").mkdir(parents=True)
+    Path(project, "tool").write_text("#!/bin/sh\necho hi\nexit 3\n")
+    Path(project, "tool").chmod(0o755)
+    Path(project, "app.py").write_text("import os; print(os.environ['SERVICE_TOKEN'])")
+    token = environment(SERVICE_TOKEN="gr7x" + "kq2vw9zt")
+    secret = ["python", "-c", "print(1)", "gr7x" + "kq2vw9zt"]
+    sources = {
+        "tool": reproduction(capture(["./tool"], project)),
+        "folder": reproduction(capture(["true"], project / "gone")),
+        "platform": boom().model_copy(update={"platform": "sunos5"}),
+        "variable": reproduction(capture(["python", "app.py"], project, env=token)),
+        "secret": reproduction(capture(secret, project, env=token)),
+        "input": reproduction(CommandRun(argv=("cat",), exit_code=0, stdin_kind="cut")),
+    }
+    for name, source in sources.items():
+        write_test(source, project / "tests" / f"test_{name}.py")
+        assert "gr7x" + "kq2vw9zt" not in Path(project, "tests", f"test_{name}.py").read_text()
+    Path(project, "tool").unlink()
+    Path(project, "gone").rmdir()
+
+    assert outcomes(project / "tests", cwd=tmp_path) == dict.fromkeys(sources, "skipped")
+    text = Path(tmp_path, "junit.xml").read_text(encoding="utf-8")
+    for reason in (
+        "cannot run: [Errno 2] No such file or directory: './tool'",
+        f"there is no folder {project}/gone",
+        "recorded on sunos5",
+        "needs SERVICE_TOKEN",
+        "its standard input was too long to be recorded",
+    ):
+        assert reason.replace("'", "&apos;") in text or reason in text, reason
+    assert ruff_complaints(project / "tests") == ""
+
+    # Another value of the same variable, as somebody else has it.
+    other = environment(SERVICE_TOKEN="another" + "4711value")
+    found = outcomes(project / "tests", cwd=tmp_path, env=other)
+    assert found["variable"] == found["secret"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("expected", "text", "same"),
+    [
+        ("a [REDACTED:x] b", "a 1 b", True),
+        ("a [REDACTED:x] b", "a  b", False),
+        ("a [REDACTED:x] b", "a 1 c", False),
+        ("a [REDACTED:x] b", "a 1\n b", False),
+        ("[REDACTED:x][REDACTED:y]", "12", True),
+        ("[REDACTED:x][REDACTED:y]", "1", False),
+        ("[REDACTED:x] [REDACTED:x]!", "1 2 3!", True),
+        ("[REDACTED:x]\nb", "1\nc", False),
+        ("[REDACTED:x]b[REDACTED:x]", "bbb", True),
+        ("[REDACTED:x]b[REDACTED:x]", "bb", False),
+        ("[REDACTED:private-key]\nend", "1\n2\nend", True),
+        ("no secret", "no secret", True),
+        ("no secret", "no secret!", False),
+    ],
+)
+def test_what_is_redacted_may_be_anything(expected: str, text: str, same: bool) -> None:
+    assert hidden(text, expected) == (expected if same else text)
+
+
+# --- folders
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("/w/a", "<a>"),
+        ("/w/a/x.py:3", "<a>/x.py:3"),
+        ("/w/ab", "/w/ab"),
+        ("/w/a.txt", "/w/a.txt"),
+        ("see /w/a.", "see <a>."),
+        ("/x/w/a", "/x/w/a"),
+        ("'/w/a'", "'<a>'"),
+        ("file:///w/a/b", "file://<a>/b"),
+        (r"\/w\/a\/b", r"<a>\/b"),
+        ("-I/w/a", "-I<a>"),
+        ("/w/a b/c", "<ab>/c"),
+        ("/w/a%20b/c", "<ab>/c"),
+    ],
+)
+def test_folders_are_masked_at_the_bounds_of_their_names(text: str, result: str) -> None:
+    assert replaced(text, [("/w/a", "<a>"), ("/w/a b", "<ab>"), ("/", "<root>")]) == result
+
+
+def test_a_printed_test_finds_its_folder_from_where_it_is_put(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    Path(project, "sub").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", project], check=True)
+    Path(project, "sub", "data").write_text("1")
+    run = capture(["cat", "data"], project / "sub")
+    source = generate_test(reproduction(run))
+    copy = shutil.copytree(project, tmp_path / "copy")
+    Path(copy, "sub", "data").write_text("2")
+    for folder in (project / "deep" / "down", copy, tmp_path / "outside"):
+        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder, "test_it.py").write_text(source)
+
+    def found(folder: Path) -> str:
+        return outcome(folder / "test_it.py", cwd=tmp_path)[0]
+
+    assert found(project / "deep" / "down") == "passed"
+    assert found(copy) == "failed"
+    assert found(tmp_path / "outside") == "passed"
+    shutil.rmtree(project)
+    assert found(tmp_path / "outside") == "skipped"
+
+
+def test_a_test_outside_of_the_project_runs_where_the_command_ran(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    Path(project, "data").write_text("1")
+    run = capture(["cat", "data"], project)
+    path = write_test(reproduction(run), tmp_path / "other" / "test_it.py")
+    assert outcome(path, cwd=tmp_path)[0] == "passed"
+    Path(project, "data").write_text("2")
+    assert outcome(path, cwd=tmp_path)[0] == "failed"
+
+
+def test_where_the_layout_depends_on_a_path_the_signature_counts(tmp_path: Path) -> None:
+    app = """\
+import os, textwrap
+path = os.getcwd()
+print("╭" + "─" * (len(path) + 2) + "╮")
+print("│ " + path + " │")
+print("╰" + "─" * (len(path) + 2) + "╯")
+print("KeyError: 'x'")
+raise SystemExit(1)
+"""
+    project = tmp_path / "project"
+    project.mkdir()
+    Path(project, "app.py").write_text(app)
+    signature = Signature(kind="python", exception="KeyError")
+    run = capture(["python", "app.py"], project).model_copy(update={"signature": signature})
+    path = write_test(reproduction(run), project / "test_it.py")
+
+    assert "only its signature counts" in path.read_text(encoding="utf-8")
+    assert ruff_complaints(project) == ""
+    copy = shutil.copytree(project, tmp_path / "a longer name")
+    assert outcome(copy / "test_it.py", cwd=tmp_path)[0] == "passed"
+    Path(copy, "app.py").write_text(app.replace("KeyError", "IndexError"))
+    assert outcome(copy / "test_it.py", cwd=tmp_path)[0] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "depends"),
+    [
+        ("/work/project/x.py\n", False),
+        ("│ /work/project/x.py  │\n", True),
+        ("│ x.py │ 1 │\n/work/project\n", False),
+        ("| /work/project | 3 |\n", True),
+        ("/work/pro\nject/x.py\n", True),
+        (
+            "E  at /work/project/x.py with a text that is so long that it is cut off by the ...",
+            True,
+        ),
+        ("at /work/project ...\n", False),
+    ],
+)
+def test_what_depends_on_the_length_of_a_path(text: str, depends: bool) -> None:
+    run = CommandRun(argv=("x",), exit_code=1, cwd="/work/project")
+    assert depends_on_layout(text, run) is depends
+
+
+# --- literals
+
+
+NASTY = (
+    "it's \"\"\" ''' \\ \\\\\" \n \r \t \0 \x1b[31m"
+    " \u202e \u2028 \udcff ñ 大 \U0001f40d {x} %s #noqa"
+)
+
+
+def test_nothing_breaks_the_header() -> None:
+    for text in (NASTY, '"' * 7, "\\", '\\"""', "a" * 5000, "# -*- coding: rot13 -*-"):
+        source = generate_test(
+            Reproduction(command=["echo", text], exit_code=1, report_id=text, title=text)
+        )
+        tree = ast.parse(source.encode("utf-8"))
+        assert constants(source)["COMMAND"] == ["echo", text]
+        assert (ast.get_docstring(tree) or "").count("\n") == 7
+        assert not any(ord(char) < 32 and char != "\n" for char in source)
+        assert "\u202e" not in source
+
+
+ARGUMENT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20) | st.binary(
+    max_size=20
+).map(lambda data: data.replace(b"\0", b"\n").decode("utf-8", "surrogateescape"))
+OUTPUT = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.lists(st.text("ab'\"\\\n\t 大é", max_size=60), max_size=8).map(
+        lambda lines: "\n".join(lines).encode()
+    ),
+)
+
+
+@given(st.lists(ARGUMENT, min_size=1, max_size=5), OUTPUT, OUTPUT, st.integers(-64, 255))
+@settings(max_examples=150, deadline=None)
+def test_any_command_and_any_output_survive_as_literals(
+    argv: list[str], stdout: bytes, stderr: bytes, code: int
+) -> None:
+    run = finished(argv, stdout, stderr, code)
+    found = constants(generate_test(reproduction(run), exact=True))
+    assert found["COMMAND"] == argv
+    assert found["EXPECTED_EXIT_CODE"] == code
+    assert as_bytes(found["EXPECTED_STDOUT"]) == strip_digests(stdout)
+    assert as_bytes(found["EXPECTED_STDERR"]) == strip_digests(stderr)
+
+
+def finished(argv: list[str], stdout: bytes, stderr: bytes, code: int) -> CommandRun:
+    return CommandRun(
+        argv=tuple(argv),
+        cwd="/work",
+        termination=Termination.EXITED if code >= 0 else Termination.SIGNALED,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        stdout=Output.of(stdout),
+        stderr=Output.of(stderr),
+    )
+
+
+def as_bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8")
+
+
+def test_literals_are_laid_out_as_ruff_does(tmp_path: Path) -> None:
+    widths = [*range(60, 95)]
+    texts = [
+        *("x" * width for width in widths),
+        *("x" * (width - 5) + "\nabc\n" for width in widths),
+        *("大" * (width // 2) for width in widths),
+        *("'" * (width % 5) + '"' * (width % 3) + "\\" * 3 + "y\n" * 40 for width in widths),
+        NASTY,
+        NASTY * 3,
+        "",
+        "\n" * 90,
+    ]
+    for number, text in enumerate(texts):
+        data = text.encode("utf-8", "surrogateescape")
+        run = finished(["echo", text.replace("\0", "")], data, b"\xff" + data, 1)
+        Path(tmp_path, f"test_{number}.py").write_text(
+            generate_test(reproduction(run), exact=True), encoding="utf-8"
+        )
+    assert ruff_complaints(tmp_path) == ""
+
+
+ECHO = """\
+import os, sys
+out, err, code = sys.argv[1:4]
+os.write(1, bytes.fromhex(out))
+os.write(2, bytes.fromhex(err))
+if int(code) < 0:
+    os.kill(os.getpid(), -int(code))
+sys.exit(int(code))
+"""
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(ARGUMENT, max_size=3), OUTPUT, OUTPUT, st.sampled_from([0, 1, 2, 255, -9, -15])
+        ),
+        min_size=25,
+        max_size=25,
+    )
+)
+@settings(max_examples=4, deadline=None, phases=[Phase.generate])
+def test_any_command_and_any_output_survive_being_run(
+    examples: list[tuple[list[str], bytes, bytes, int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder, "project")
+        Path(project, "tests").mkdir(parents=True)
+        Path(project, "echo.py").write_text(ECHO)
+        for number, (argv, stdout, stderr, code) in enumerate(examples):
+            command = ["python", "echo.py", stdout.hex(), stderr.hex(), str(code), *argv]
+            source = reproduction(capture(command, project))
+            write_test(source, project / "tests" / f"test_{number}.py", exact=number % 2 == 0)
+        found = outcomes(project / "tests", cwd=Path(folder))
+        assert found == {str(number): "passed" for number in range(len(examples))}
+        assert ruff_complaints(project / "tests") == ""
+
+
+# --- files
+
+
+def test_a_test_is_written_whole_into_new_folders(tmp_path: Path) -> None:
+    path = write_test(boom(), tmp_path / "a" / "b" / "test_boom.py")
+    assert path == tmp_path / "a" / "b" / "test_boom.py"
+    assert path.read_text(encoding="utf-8") == EXAMPLE
+    assert [each.name for each in path.parent.iterdir()] == ["test_boom.py"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~current_umask()
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_file_in_the_way_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "test_boom.py"
+    path.write_text("mine")
+    with pytest.raises(ReportExists, match="already exists"):
+        write_test(boom(), path)
+    with pytest.raises(FileExistsError):
+        write_test(boom(), str(path))
+    assert path.read_text() == "mine"
+    link = tmp_path / "link.py"
+    link.symlink_to(path)
+    with pytest.raises(FileExistsError):
+        write_test(boom(), link)
+    write_test(boom(), link, overwrite=True)
+    assert link.is_symlink()
+    assert path.read_text(encoding="utf-8") == EXAMPLE
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.py", "test_boom.py"]
+
+
+def test_a_place_that_cannot_be_written_is_an_error_to_read(tmp_path: Path) -> None:
+    Path(tmp_path, "file").write_text("")
+    with pytest.raises(RepoTraceError, match="cannot be written"):
+        write_test(boom(), tmp_path / "file" / "test_boom.py")

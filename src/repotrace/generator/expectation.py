@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from repotrace.generator.embedded import replaced
 from repotrace.normalize import masks_for, normalize
-from repotrace.records.command import CommandRun, Output, Places, Signature, Termination
+from repotrace.records.command import CommandRun, Output, Places, Termination
 from repotrace.records.trace import STREAMS
 from repotrace.redact import PLACEHOLDER_BYTES, strip_digests
+from repotrace.signatures import signature_of
 
 type Pairs = Sequence[tuple[str, str]]
 
@@ -67,7 +68,6 @@ class Expectation:
     """Masks to apply after them."""
     traits: tuple[str, ...] = ()
     """Of the failure, where a stream is not compared: texts that the output holds."""
-    signature: Signature | None = field(default=None, compare=False)
 
     @property
     def streams(self) -> tuple[Stream, Stream]:
@@ -104,7 +104,6 @@ def expectation_of(run: CommandRun, *, match_output: bool, exact: bool) -> Expec
         terminal=tuple(masking.terminal) if _any_compared(streams) else (),
         masks=tuple(masking.masks) if _any_compared(streams) else (),
         traits=traits,
-        signature=run.signature,
     )
 
 
@@ -203,7 +202,7 @@ def depends_on_layout(text: str, run: CommandRun) -> bool:
 
 def _traits(run: CommandRun) -> tuple[str, ...]:
     """Texts in the output that name the failure: the exception, the failing tests."""
-    signature = run.signature
+    signature = run.signature or signature_of(run)
     if signature is None or not signature.typed:
         return ()
     output = as_text(run.stdout.data) + "\n" + as_text(run.stderr.data)

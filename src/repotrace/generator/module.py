@@ -10,8 +10,8 @@ from repotrace.generator.literals import (
     assignment,
     dict_assignment,
     docstring,
+    fits,
     list_assignment,
-    literal,
     pairs_assignment,
 )
 from repotrace.generator.needs import Needs
@@ -25,10 +25,10 @@ from repotrace.records.trace import command_line
 def source_of(needs: Needs, name: str, closing: str) -> str:
     """The module, with a test called `name` and a last line `closing` in its docstring."""
     parts = Parts()
-    constants = _constants(needs)
     test = _test(needs, name, parts)
     if not needs.bare:
         functions_to_run(needs, parts)
+    constants = _constants(needs, parts)
     blocks = [
         _header(needs, closing),
         parts.import_block(),
@@ -60,7 +60,7 @@ def _limited(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:299]}…"
 
 
-def _constants(needs: Needs) -> list[str]:
+def _constants(needs: Needs, parts: Parts) -> list[str]:
     run, expectation = needs.run, needs.expectation
     code = assignment("EXPECTED_EXIT_CODE", run.returncode)
     lines = [
@@ -73,11 +73,13 @@ def _constants(needs: Needs) -> list[str]:
         lines.append(assignment("STDIN", needs.stdin))
     if is_hang(run):
         lines.append(f"TIMEOUT = {needs.timeout}  # seconds")
-    more = []
+    more = [assignment(name, value) for name, value in parts.constants.items()]
     if needs.environment:
         more.append(dict_assignment("ENVIRONMENT", needs.environment))
     if needs.unset:
         more.append(list_assignment("UNSET", needs.unset))
+    if needs.expectation.traits:
+        more.append(list_assignment("SIGNATURE", needs.expectation.traits))
     if needs.run.env_redacted:
         more.append("# Not recorded, since their values look secret.")
         more.append(list_assignment("NEEDED", sorted(needs.run.env_redacted)))
@@ -122,7 +124,8 @@ def _test(needs: Needs, name: str, parts: Parts) -> list[str]:
         lines.append(
             f'@pytest.mark.skipif(sys.platform != "{system}", reason="recorded on {system}")'
         )
-    lines.append(f"def {name}() -> None:")
+    opening = f"def {name}() -> None:"
+    lines += [opening] if fits(opening) else [f"def {name}() -> (", "    None", "):"]
     if needs.not_started and needs.expect == "failure":
         return lines + _test_not_started(needs, parts)
     if needs.bare:
@@ -208,6 +211,7 @@ def _sides(needs: Needs, stream: Stream, parts: Parts) -> tuple[list[str], str, 
 
 def _trait_checks(needs: Needs, names: list[str]) -> list[str]:
     traits = needs.expectation.traits
+    output = "result.stdout" if needs.run.merge else "result.stdout + result.stderr"
     shown = " and ".join(names)
     rest = "only its signature counts" if traits else "it is not compared"
     lines = [
@@ -215,8 +219,11 @@ def _trait_checks(needs: Needs, names: list[str]) -> list[str]:
         f"# {rest}.",
     ]
     if traits:
-        lines.append("output = result.stdout + result.stderr")
-    return lines + [f"assert {literal(trait)} in output" for trait in traits]
+        lines += [
+            "for trait in SIGNATURE:",
+            f"    assert trait in {output}",
+        ]
+    return lines
 
 
 def _fixed_checks(needs: Needs, parts: Parts) -> list[str]:

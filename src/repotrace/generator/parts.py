@@ -29,6 +29,7 @@ class Parts:
     """What the test takes, each thing once."""
 
     functions: dict[str, list[str]] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
     _modules: set[str] = field(default_factory=set)
     _names: set[tuple[str, str]] = field(default_factory=set)
 

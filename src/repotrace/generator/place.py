@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from repotrace.generator.literals import literal
+from repotrace.generator.parts import Parts
 from repotrace.records.command import CommandRun
 
 
@@ -24,14 +24,20 @@ class Whereabouts:
     outside: bool = False
     """The file is written outside of the root."""
 
-    def function(self) -> list[str]:
-        """Source of `working_folder() -> Path`."""
+    def define(self, parts: Parts) -> None:
+        """Define `working_folder() -> Path`."""
+        parts.use_from("pathlib", "Path")
+        below = ""
+        if self.below not in (None, "."):
+            parts.constants["SUBFOLDER"] = self.below or ""
+            below = " / SUBFOLDER"
+        if self.climb is None:
+            parts.constants["RECORDED_FOLDER"] = self.recorded
         lines = [
             "def working_folder() -> Path:",
             '    """The folder that the command runs in, found from where this file is."""',
         ]
-        below = "" if self.below in (None, ".") else f" / {literal(self.below or '')}"
-        recorded = f"Path({literal(self.recorded)})"
+        recorded = "Path(RECORDED_FOLDER)"
         if self.below is None:
             lines += self._without_repository(recorded)
         elif self.climb is not None:
@@ -56,7 +62,7 @@ class Whereabouts:
                 f"            return path{below}",
                 f"    return {recorded}",
             ]
-        return lines
+        parts.add(lines)
 
     def _without_repository(self, recorded: str) -> list[str]:
         if self.climb is None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from repotrace.generator import embedded
 from repotrace.generator.expectation import is_hang
-from repotrace.generator.literals import literal
 from repotrace.generator.needs import Needs
 from repotrace.generator.parts import Parts
 
@@ -34,8 +33,7 @@ def functions_to_run(needs: Needs, parts: Parts) -> None:
     if "python" in needs.places:
         _base_python(needs, parts)
     if needs.where is not None:
-        parts.use_from("pathlib", "Path")
-        parts.add(needs.where.function())
+        needs.where.define(parts)
 
 
 def add_text(parts: Parts) -> None:
@@ -415,7 +413,7 @@ def _virtual_environment(needs: Needs, parts: Parts) -> None:
             '    """What stands for the recorded one: the active one, ours, or that itself."""',
             '    python = Path(shutil.which("python") or sys.executable).absolute()',
             '    active = os.environ.get("VIRTUAL_ENV") or sys.prefix',
-            f"    recorded = {_recorded_venv(needs)}",
+            f"    recorded = {_recorded_venv(needs, parts)}",
             "    candidates = [Path(active), python.parent.parent, Path(sys.prefix), recorded]",
             '    found = [path for path in candidates if (path / "pyvenv.cfg").is_file()]',
             "    return found[0] if found else None",
@@ -423,13 +421,15 @@ def _virtual_environment(needs: Needs, parts: Parts) -> None:
     )
 
 
-def _recorded_venv(needs: Needs) -> str:
+def _recorded_venv(needs: Needs, parts: Parts) -> str:
     venv, where = needs.run.places.venv or "", needs.where
     root = needs.run.places.repository or needs.run.places.cwd
-    if where is not None and root and Path(os.path.realpath(venv)).is_relative_to(root):
-        below = os.path.relpath(os.path.realpath(venv), needs.run.places.cwd or root)
-        return f"(working_folder() / {literal(below)}).resolve()"
-    return f"Path({literal(venv)})"
+    real = os.path.realpath(venv)
+    if where is not None and root and Path(real).is_relative_to(root):
+        parts.constants["RECORDED_VENV"] = os.path.relpath(real, needs.run.places.cwd or root)
+        return "(working_folder() / RECORDED_VENV).resolve()"
+    parts.constants["RECORDED_VENV"] = venv
+    return "Path(RECORDED_VENV)"
 
 
 def _base_python(needs: Needs, parts: Parts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import keyword
 import os
 import re
@@ -129,7 +130,7 @@ def _closing(needs: Needs) -> str:
 
 def _default_name(reproduction: Reproduction) -> str:
     slug = re.sub(r"[^0-9a-zA-Z]+", "_", reproduction.report_id or "").strip("_").lower()
-    return f"test_regression_{slug[:60] or 'captured'}"
+    return f"test_regression_{slug[:57] or 'captured'}"
 
 
 def _check_checkable(needs: Needs) -> None:
@@ -164,7 +165,7 @@ def _defined(tree: ast.Module) -> Counter[str]:
 def _write(path: Path, text: str, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(path):
         raise FileExistsError
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     target = Path(os.path.realpath(path)) if overwrite else path
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
@@ -177,6 +178,14 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        # A file where a folder is needed is not the file that may be replaced.
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
 
 def _publish(temporary: Path, path: Path) -> None:

@@ -19,6 +19,7 @@ type Written = tuple[int, int, int, int, int]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_REUSE = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _GROUP = 500
 """Objects read at once: it bounds the content held in memory."""
 
@@ -98,15 +99,15 @@ class Checkout:
                 _remove(name, at)
                 os.symlink(data, name, dir_fd=at)
             return written(os.lstat(name, dir_fd=at))
-        try:
-            fd = os.open(name, _CREATE, 0o600, dir_fd=at)
-        except FileExistsError:
-            _remove(name, at)
-            fd = os.open(name, _CREATE, 0o600, dir_fd=at)
+        fd = _open_anew(name, at)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
+            info = os.fstat(fd)
+            # Not before: some file systems flush a file at once that was emptied first.
+            if info.st_size > len(data):
+                os.ftruncate(fd, len(data))
             os.fchmod(fd, stat.S_IMODE(mode))
             return written(os.fstat(fd))
         finally:
@@ -226,6 +227,22 @@ class Checkout:
                 below[:] = [name for name in below if name not in self.keep]
             for name in below if folders else files:
                 yield prefix + name
+
+
+def _open_anew(name: bytes, at: int) -> int:
+    """A descriptor of a file of this name that is nobody else's, perhaps with old content."""
+    with suppress(OSError):
+        # Much cheaper than a new file, where it is one and has no second name.
+        fd = os.open(name, _REUSE, dir_fd=at)
+        info = os.fstat(fd)
+        if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
+            return fd
+        os.close(fd)
+    try:
+        return os.open(name, _CREATE, 0o600, dir_fd=at)
+    except FileExistsError:
+        _remove(name, at)
+        return os.open(name, _CREATE, 0o600, dir_fd=at)
 
 
 def written(info: os.stat_result) -> Written:

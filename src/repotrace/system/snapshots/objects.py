@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ from repotrace.system.snapshots.plumbing import PRIVATE
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _END = b"//end\n"
+_SMALL = 256 * 1024
+_REMEMBERED = 32 * 1024 * 1024
+"""Bytes of small objects that are kept at hand: a run's states share most of theirs."""
 _PER_REQUEST = 500
 """Ids asked for at once: their text must fit into a pipe while nobody reads the answers."""
 
@@ -29,10 +32,14 @@ def write_object(objects: Path, kind: bytes, data: bytes) -> str:
     target = f"{folder}/{oid[2:]}"
     if os.path.exists(target):  # noqa: PTH110 - on the hot path
         return oid
-    with suppress(FileExistsError):
-        os.mkdir(folder)  # noqa: PTH102
     temporary = f"{folder}/tmp_obj_{os.getpid()}_{threading.get_ident()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o444)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        fd = os.open(temporary, flags, 0o444)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(folder)  # noqa: PTH102
+        fd = os.open(temporary, flags, 0o444)
     try:
         with open(fd, "wb") as file:
             file.write(zlib.compress(raw, 1))
@@ -105,20 +112,39 @@ class ObjectReader(_Companion):
 
     def __init__(self, git_dir: Path) -> None:
         super().__init__(git_dir, ["cat-file", "--batch"])
+        self._recent: dict[str, tuple[str, bytes]] = {}
+        self._recent_size = 0
         self._trees: dict[str, tuple[tuple[bytes, int, str], ...]] = {}
 
     def get(self, oid: str) -> tuple[str, bytes] | None:
         """(type, content), or None if the store has no such object."""
-        for _, found in self.get_many((oid,)):
-            return found
-        return None
+        ((_, found),) = self.get_many((oid,))
+        return found
 
     def get_many(self, oids: Iterable[str]) -> Iterator[tuple[str, tuple[str, bytes] | None]]:
         """Each id with its (type, content), in order. Consume it to the end."""
         wanted = list(oids)
         with self.lock:
             for start in range(0, len(wanted), _PER_REQUEST):
-                yield from self._ask(wanted[start : start + _PER_REQUEST])
+                part = wanted[start : start + _PER_REQUEST]
+                found: dict[str, tuple[str, bytes] | None] = {}
+                for oid in part:
+                    if oid in self._recent:
+                        found[oid] = self._recent[oid]
+                unknown = [oid for oid in dict.fromkeys(part) if oid not in found]
+                if unknown:
+                    found.update(self._ask(unknown))
+                    self._remember({oid: found[oid] for oid in unknown})
+                yield from ((oid, found[oid]) for oid in part)
+
+    def _remember(self, answers: Mapping[str, tuple[str, bytes] | None]) -> None:
+        for oid, found in answers.items():
+            if found is not None and len(found[1]) <= _SMALL:
+                self._recent_size += len(found[1])
+                if self._recent_size > _REMEMBERED:
+                    self._recent_size = len(found[1])
+                    self._recent.clear()
+                self._recent[oid] = found
 
     def _ask(self, oids: list[str]) -> Iterator[tuple[str, tuple[str, bytes] | None]]:
         process = self.running()

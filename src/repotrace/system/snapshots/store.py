@@ -218,12 +218,7 @@ class SnapshotStore:
 
     def _pin(self, index: WorkspaceIndex, memory: Memory) -> None:
         """Keeps what the workspace's index refers to, whatever becomes of the runs."""
-        data = (
-            f"tree {memory.state_id}\nauthor {_IDENTITY} 0 +0000\n"
-            f"committer {_IDENTITY} 0 +0000\n\nlast state of a workspace\n"
-        )
-        commit = write_object(self.path / "objects", b"commit", data.encode())
-        self._set_ref(f"{_PREFIX}workspaces/{index.key}", commit)
+        self._set_ref(f"{_PREFIX}workspaces/{index.key}", memory.state_id)
 
     # -- refs ----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from repotrace.system.snapshots.plumbing import AS_ARGUMENTS, PRIVATE, run_git
 from repotrace.system.snapshots.seeding import UserRepository, signature
 from repotrace.system.snapshots.survey import FOLDER, Fresh, Memory, Surveyor
 
+_CHECK = struct.Struct(">QL")
 _CHUNK = 4000
 """Paths per update of the index: what one missed deadline can lose."""
 _RECENT = 2
@@ -136,30 +138,43 @@ class WorkspaceIndex:
         """Forgets what is remembered: the next look reads everything."""
         self._memory = self._memory_stamp = None
         with suppress(FileNotFoundError):
-            os.unlink(self._memory_file)  # noqa: PTH108
+            fd = os.open(self._memory_file, os.O_WRONLY)
+            with open(fd, "wb") as file:
+                file.write(bytes(_CHECK.size))
 
     def save(self, memory: Memory) -> None:
         """Keeps the memory for the next look, of whatever process."""
-        temporary = f"{self._memory_file}.{os.getpid()}"
-        with open(temporary, "wb") as file:
-            file.write(memory.dump())
-        os.rename(temporary, self._memory_file)  # noqa: PTH104
+        data = memory.dump()
+        # Into the same file: a new one would cost more than all of the rest. Its first bytes
+        # are valid only once everything is there.
+        fd = os.open(self._memory_file, os.O_WRONLY | os.O_CREAT, 0o600)
+        with open(fd, "wb") as file:
+            file.write(bytes(_CHECK.size) + data)
+            file.truncate()
+            file.seek(0)
+            file.write(_CHECK.pack(len(data), zlib.crc32(data)))
         self._memory, self._memory_stamp = memory, self._stamp()
+
+    def _load(self) -> Memory | None:
+        with suppress(OSError, struct.error):
+            raw = self._memory_file.read_bytes()
+            data = raw[_CHECK.size :]
+            if _CHECK.unpack_from(raw) == (len(data), zlib.crc32(data)):
+                return Memory.load(data)
+        return None
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
             info = os.stat(self._memory_file)  # noqa: PTH116
         except OSError:
             return None
-        return info.st_mtime_ns, info.st_ino
+        return info.st_mtime_ns, info.st_size
 
     def _recall(self, deadline: Deadline, *, seed: bool = True) -> Memory:
         memory = self._memory
         stamp = self._stamp()
         if memory is None or stamp != self._memory_stamp or stamp is None:
-            memory = None
-            with suppress(OSError):
-                memory = Memory.load(self._memory_file.read_bytes())
+            memory = self._load()
             self._memory_stamp = stamp
         entries = self.entries()
         if memory is None or memory.entries != entries or entries is None:
@@ -495,8 +510,7 @@ class WorkspaceIndex:
 
     def _write(self, memory: Memory, work: Work, deadline: Deadline) -> None:
         """Brings the index to what was found; the fallback reads each file by itself."""
-        with suppress(FileNotFoundError):
-            os.unlink(self._memory_file)  # noqa: PTH108
+        self.discard()
         vanished = {p for p in work.remove if work.changed.get(p) == "D"}
         forced = [p for p in work.remove if p not in vanished and p not in work.add]
         vanished = {p for p in vanished if p not in work.add}

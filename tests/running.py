@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -52,6 +53,21 @@ class Shell:
             capture_output=True,
             timeout=timeout,
             check=False,
+        )
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """`repotrace *args` as a running process that heeds an interrupt.
+
+        A shell that runs tests in the background has them ignore it, and that is inherited.
+        """
+        return subprocess.Popen(
+            [sys.executable, "-m", "repotrace", *args],
+            cwd=self.cwd,
+            env=clean_environment(self.home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def git(self, *args: str) -> str:

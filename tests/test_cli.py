@@ -194,14 +194,7 @@ def test_row_28_a_closed_pipe_does_not_lose_the_report(repotrace: Shell) -> None
 
 
 def test_row_21_an_interrupt_keeps_what_came_before(repotrace: Shell) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "repotrace", "capture", "sh", "-c", "echo early; sleep 60"],
-        cwd=repotrace.cwd,
-        env=clean_environment(repotrace.home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = repotrace.start("capture", "sh", "-c", "echo early; sleep 60")
     assert process.stdout is not None
     assert process.stdout.readline() == b"early\n"
     process.send_signal(signal.SIGINT)
@@ -406,7 +399,8 @@ def test_replay_that_cannot_run(repotrace: Shell) -> None:
     tool.unlink()
     done = repotrace("replay", name)
     assert done.returncode == 2
-    assert b"cannot run" in done.stdout
+    assert b"cannot-run" in done.stdout
+    assert b"./tool" in done.stdout
     assert repotrace("replay", "nothing").returncode == 2
 
 
@@ -503,14 +497,7 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     report = json.loads(path.read_text())
     report["metadata"]["command_run"]["timeout"] = 60
     path.write_text(json.dumps(report))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "repotrace", "replay-all", "--jobs", "2"],
-        cwd=repotrace.cwd,
-        env=clean_environment(repotrace.home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = repotrace.start("replay-all", "--jobs", "2")
     time.sleep(3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)

@@ -255,9 +255,9 @@ def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
     flaky = 0 < reproduced < len(runs)
     observed, compared = next((pair for pair in runs if not pair[1].verdict.matched), runs[-1])
     if not compared.verdict.matched and not flaky:
-        missing = _missing(expected, observed, compared, options)
-        if missing is not None:
-            return _cannot_run(expected, missing.message, missing.names, options)
+        lacking = _missing(expected, observed, compared, options)
+        if lacking is not None:
+            return _cannot_run(expected, lacking.message, lacking.names, options)
     return _result(expected, observed, compared, spec, reproduced, len(runs))
 
 

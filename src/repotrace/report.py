@@ -235,10 +235,11 @@ def format_datetime(value: datetime | str | None) -> str:
     if value is None:
         return MISSING
     if isinstance(value, str):
+        text = value
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(text)
         except ValueError:
-            return value
+            return text
     if value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

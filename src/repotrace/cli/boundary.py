@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -40,7 +40,7 @@ def fail(error: RepoTraceError, code: int = USAGE) -> NoReturn:
 class Commands(typer.core.TyperGroup):
     """The group of all commands; errors a user can act on end here."""
 
-    def invoke(self, ctx: typer.Context) -> object:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command. Exits with 2 after a RepoTraceError, 130 after an interrupt."""
         try:
             return super().invoke(ctx)

@@ -113,7 +113,7 @@ def _emit(
     *,
     overwrite: bool,
 ) -> None:
-    from repotrace.report import sweep_text
+    from repotrace.sweeps import sweep_text
 
     format = format or ("table" if output is None else "markdown")  # noqa: A001
     if format == "table" and output is None:

@@ -1,0 +1,1 @@
+"""Records as Rich renderables. Nothing here prints, and captured text is never markup."""

@@ -1,0 +1,97 @@
+"""Replays: one result, its differences, a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from repotrace.comparison import DiffLine, explain
+from repotrace.config import UserRule
+from repotrace.readable import one_line, visible
+from repotrace.records.replay import CANNOT_RUN, ReplayResult, ReplaySummary
+from repotrace.report import (
+    describe,
+    exit_cell,
+    outcome_label,
+    percent,
+    render_result_line,
+    row_outcome,
+)
+
+MOST_LINES = 60
+
+_STYLES = {"-": "red", "+": "green", "@": "cyan", " ": "dim"}
+
+
+def outcome_style(result: ReplayResult) -> str:
+    """Green for reproduced, yellow for what could not run or comes and goes, else red."""
+    if result.matched:
+        return "green"
+    return "yellow" if result.verdict in (CANNOT_RUN, "flaky") else "red"
+
+
+def result_line(result: ReplayResult) -> Text:
+    """``5303b4f97c12 `matched` — no differences``, coloured."""
+    text = Text(render_result_line(result))
+    text.highlight_regex(r"^\S+", "cyan")
+    text.highlight_regex(r"`[^`]+`", outcome_style(result))
+    return text
+
+
+def differences_view(result: ReplayResult, user_rules: Sequence[UserRule]) -> RenderableType | None:
+    """What differs, as a diff of the normalised outputs; None if there is nothing to show."""
+    if result.expected is None or result.observed is None:
+        return None
+    lines = explain(result.expected, result.observed, user_rules=user_rules)
+    parts: list[RenderableType] = [
+        Text(f"  {one_line(difference)}")
+        for difference in result.differences
+        if not difference.endswith(" differs") or not lines
+    ]
+    parts += [_diff_line(line) for line in lines[:MOST_LINES]]
+    if len(lines) > MOST_LINES:
+        parts.append(Text(f"  … {len(lines) - MOST_LINES} more lines", style="dim"))
+    return Group(*parts) if parts else None
+
+
+def _diff_line(line: DiffLine) -> Text:
+    mark = "" if line.kind == "@" else line.kind
+    text = Text(f"  {mark}{visible(line.text)}", style=_STYLES.get(line.kind, ""))
+    if line.rules and line.kind in "+-":
+        text.append(f"   [{', '.join(sorted(line.rules))}]", style="dim")
+    return text
+
+
+def replay_table(summary: ReplaySummary) -> Table:
+    """A sweep: one row a report, those that cannot be read last."""
+    table = Table(title="Replay summary", title_style="bold", box=box.HEAVY_HEAD)
+    table.add_column("Report", style="cyan", no_wrap=True)
+    table.add_column("Outcome")
+    table.add_column("Exit code", justify="right")
+    table.add_column("Differences", overflow="fold")
+    for result in summary.results:
+        label = outcome_label(result.outcome) if result.ran else "cannot run"
+        text = describe(result)
+        table.add_row(
+            Text(one_line(result.report_id)),
+            Text(label if row_outcome(result) != "differs" else "differs", outcome_style(result)),
+            Text(exit_cell(result)),
+            Text("none" if text == "no differences" else text),
+        )
+    for name, reason in summary.unreadable:
+        table.add_row(
+            Text(one_line(name)), Text("unreadable", "yellow"), Text("—"), Text(one_line(reason))
+        )
+    return table
+
+
+def sweep_line(summary: ReplaySummary) -> str:
+    """`replayed 1 · reproduced 1 · differs 0 · failed 0 · reproducibility 100%`"""
+    return (
+        f"replayed {summary.total} · reproduced {summary.matched} · differs {summary.differed}"
+        f" · failed {summary.failed} · reproducibility {percent(summary)}"
+    )

@@ -1,0 +1,140 @@
+"""Stored reports: one in full, many as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from repotrace.errors import NoCommand
+from repotrace.facts import facts_of
+from repotrace.readable import one_line, shell_line, truncate
+from repotrace.records.bug import BugReport
+from repotrace.records.trace import command_run_of
+from repotrace.storage import Occurrences, RecordedVerdict
+
+MISSING = "—"
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_LONGEST = 160
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits: `3 h`, `12 min`, `0 s`."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return "0 s"
+
+
+def report_view(
+    report: BugReport,
+    occurrences: Occurrences | None,
+    verdicts: Sequence[RecordedVerdict],
+    *,
+    now: datetime,
+) -> RenderableType:
+    """The fields of a report, its metadata, how often it was seen and what replays said."""
+    parts: list[RenderableType] = [_fields(report), Text(), Text("metadata", style="bold")]
+    parts += [
+        Text.assemble("  ", (name, "cyan"), f": {value}") for name, value in _metadata(report)
+    ]
+    if occurrences is not None and occurrences.count > 1:
+        parts += [Text(), Text(f"seen {occurrences.count} times", style="bold")]
+        parts.append(Text(f"  last {age(occurrences.last, now)} ago"))
+    if verdicts:
+        parts += [Text(), Text("replays", style="bold")]
+        parts += [_verdict(verdict, now) for verdict in verdicts]
+    return Group(*parts)
+
+
+def _fields(report: BugReport) -> Table:
+    table = Table(title=f"Report {one_line(report.id)}", title_style="bold", box=box.HEAVY_HEAD)
+    table.add_column("Field")
+    table.add_column("Value", overflow="fold")
+    rows: list[tuple[str, object]] = [
+        ("id", report.id),
+        ("title", report.title),
+        ("description", report.description),
+        ("status", report.status),
+        ("severity", report.severity or MISSING),
+        ("reporter", report.reporter),
+        ("assignee", report.assignee),
+        ("tags", ", ".join(report.tags) or MISSING),
+        ("created_at", report.created_at),
+        ("updated_at", report.updated_at),
+    ]
+    for name, value in rows:
+        if value is not None:
+            table.add_row(name, Text(one_line(str(value))))
+    return table
+
+
+def _metadata(report: BugReport) -> list[tuple[str, str]]:
+    """Plain values as they are, the long ones as facts."""
+    rows = [
+        (name, truncate(one_line(repr(value)), _LONGEST))
+        for name, value in report.metadata.items()
+        if name not in ("events", "command_run", "environment", "schema_version")
+    ]
+    environment = report.metadata.get("environment")
+    if isinstance(environment, Mapping):
+        rows += [
+            (name, one_line(str(environment[name])))
+            for name in ("python_version", "executable", "platform")
+            if name in environment
+        ]
+    try:
+        run = command_run_of(report)
+    except NoCommand:
+        return rows
+    rows.append(("command", one_line(shell_line(run))))
+    rows += facts_of(run)
+    for name, output in (("stdout", run.stdout), ("stderr", run.stderr)):
+        lines = output.text.splitlines()
+        if lines:
+            last = truncate(one_line(lines[-1]), 80)
+            rows.append((name, f"{len(lines)} line{'s' * (len(lines) > 1)}, the last: {last}"))
+    return rows
+
+
+def _verdict(verdict: RecordedVerdict, now: datetime) -> Text:
+    text = Text(f"  {age(verdict.at, now):>6} ago  ")
+    style = "green" if verdict.verdict.startswith("same") else "red"
+    text.append(one_line(verdict.verdict), style=style)
+    if verdict.detail and verdict.detail != verdict.verdict:
+        text.append(f" — {one_line(verdict.detail)}")
+    if verdict.commit:
+        text.append(f"  at {verdict.commit[:12]}", style="dim")
+    return text
+
+
+def report_list_table(rows: Sequence[Mapping[str, Any]], *, now: datetime) -> Table:
+    """`list --long`. The keys of a row are those of `list --json`."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Report", style="cyan", no_wrap=True)
+    table.add_column("Title", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("Ended", no_wrap=True)
+    table.add_column("Seen", justify="right", no_wrap=True)
+    table.add_column("Last", justify="right", no_wrap=True)
+    table.add_column("Status", no_wrap=True)
+    table.add_column("Verdict", no_wrap=True)
+    for row in rows:
+        seen = datetime.fromisoformat(row["last_seen"])
+        seen = seen if seen.tzinfo else seen.replace(tzinfo=UTC)
+        table.add_row(
+            Text(one_line(row["id"])),
+            Text(one_line(row["title"])),
+            Text(truncate(one_line(row["ending"] or MISSING), 40)),
+            Text(f"{row['occurrences']}x"),
+            Text(age(seen, now)),
+            Text(one_line(row["status"])),
+            Text(one_line(row["last_verdict"] or MISSING)),
+        )
+    return table

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from repotrace.config import UserRule
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import Places
-from repotrace.redact import PLACEHOLDER_BYTES, strip_digests
+from repotrace.redact import strip_digests
 from repotrace.volatile import PLACE_NAMES, VOLATILE_RULES, VolatileRule
 
 __all__ = ["Normalized", "UserRule", "masks_for", "normalize"]

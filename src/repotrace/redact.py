@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from repotrace.secret_rules import (
     ASSIGNED,
     FOLDED,
+    KEY_LIMIT,
     PROVIDERS,
     RUN,
     TOKENS,
@@ -54,7 +55,7 @@ _WALL = re.compile(rb"\[REDACTED:([A-Za-z0-9_-]{1,200})(?::[0-9a-f]{8})?\]")
 _REST = re.compile(rb"[^\s\"'`,;<>]+")
 _RULES = frozenset(rule[0] for rule in PROVIDERS) | {"assigned", "aws-secret-key", "fault"}
 _TOKEN_TABLE = bytes(
-    0x61 if chr(code).isalnum() and code < 128 or code in b"_-" else 0x20 for code in range(256)
+    0x61 if (chr(code).isalnum() and code < 128) or code in b"_-" else 0x20 for code in range(256)
 )
 
 # Start and end of what is masked, start of the match with its context, the rule, the secret that
@@ -116,7 +117,7 @@ class Redactor:
     def redact(self, text: str) -> str:
         """The text with every secret masked."""
         data = _encode(text)
-        masked, offsets = self.redact_bytes(data)
+        masked, _offsets = self.redact_bytes(data)
         return _decode(masked) if masked != data else text
 
     def redact_bytes(self, data: bytes) -> tuple[bytes, Offsets]:
@@ -172,7 +173,7 @@ class _Walls:
 
     def free(self, span: _Span) -> Iterator[_Span]:
         """The parts of a span that are not masked yet."""
-        start, end, begin, rule, secret = span
+        start, end, _begin, rule, _secret = span
         inner = [wall for wall in self._spans if wall[0] < end and wall[1] > start]
         if not inner:
             yield span

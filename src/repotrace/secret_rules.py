@@ -5,8 +5,11 @@ cheap to find. No pattern looks beyond a line end, nor behind its own start: `re
 stands before it.
 """
 
+# ruff: noqa: E501 - tables of patterns and words read best unbroken
+
 from __future__ import annotations
 
+import itertools
 import re
 from binascii import Error as NotBase64
 from binascii import a2b_base64
@@ -129,9 +132,21 @@ FOLDED: tuple[tuple[str, str, str], ...] = (
 PROVIDERS = TOKENS + CONTEXTS + FOLDED
 
 # Words in names to which a secret is assigned, lower-cased; `assignment` judges the whole name.
-ASSIGNED = (
-    "passw passphrase secret token _key -key apikey accesskey privatekey _pass pwd credential auth"
-).split()
+ASSIGNED = [
+    "passw",
+    "passphrase",
+    "secret",
+    "token",
+    "_key",
+    "-key",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "_pass",
+    "pwd",
+    "credential",
+    "auth",
+]
 
 _COLOUR = rb"(?:(?:\x1b|\\x1b|\\u001b|\\033)\[[0-9;]{0,12}m)"
 _ESCAPE_BEFORE = (
@@ -311,22 +326,125 @@ def _value_end(
 
 
 _SECRET_WORDS = frozenset(
-    "TOKEN SECRET SECRETS PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE CREDENTIAL CREDENTIALS "
-    "AUTH APIKEY ACCESSKEY PRIVATEKEY SECRETKEY AUTHKEY SESSION COOKIE JWT BEARER".split()
+    [
+        "TOKEN",
+        "SECRET",
+        "SECRETS",
+        "PASSWORD",
+        "PASSWORDS",
+        "PASSWD",
+        "PASSPHRASE",
+        "PASSCODE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "AUTH",
+        "APIKEY",
+        "ACCESSKEY",
+        "PRIVATEKEY",
+        "SECRETKEY",
+        "AUTHKEY",
+        "SESSION",
+        "COOKIE",
+        "JWT",
+        "BEARER",
+    ]
 )
 _SECRET_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY")
 _KEY_KINDS = frozenset(
-    "API ACCESS PRIVATE SECRET SIGNING ENCRYPTION MASTER DEPLOY SERVICE ACCOUNT STORAGE AUTH APP "
-    "LICENSE ADMIN SSH GPG PGP WEBHOOK OPENAI ANTHROPIC STRIPE SENDGRID MAILGUN GEMINI MISTRAL "
-    "GROQ DEEPSEEK OPENROUTER".split()
+    [
+        "API",
+        "ACCESS",
+        "PRIVATE",
+        "SECRET",
+        "SIGNING",
+        "ENCRYPTION",
+        "MASTER",
+        "DEPLOY",
+        "SERVICE",
+        "ACCOUNT",
+        "STORAGE",
+        "AUTH",
+        "APP",
+        "LICENSE",
+        "ADMIN",
+        "SSH",
+        "GPG",
+        "PGP",
+        "WEBHOOK",
+        "OPENAI",
+        "ANTHROPIC",
+        "STRIPE",
+        "SENDGRID",
+        "MAILGUN",
+        "GEMINI",
+        "MISTRAL",
+        "GROQ",
+        "DEEPSEEK",
+        "OPENROUTER",
+    ]
 )
 _INNOCENT_ENDINGS = frozenset(
-    "TYPE TYPES PATH FILE FILENAME DIR HOME SOCK SOCKET PID HOST PORT TTL TIMEOUT EXPIRY EXPIRES "
-    "EXPIRATION EXPIRED LENGTH LEN SIZE COUNT LIMIT MANAGER CLASS DESKTOP SEAT VTNR ADDRESS "
-    "ENABLED DISABLED REQUIRED METHOD MODE NAME NAMES URL URI ENDPOINT PROVIDER BACKEND VERSION "
-    "REGION SCOPE SCOPES ALGORITHM AGE AGENT INFO STORE HELPER POLICY FIELD HEADER PREFIX".split()
+    [
+        "TYPE",
+        "TYPES",
+        "PATH",
+        "FILE",
+        "FILENAME",
+        "DIR",
+        "HOME",
+        "SOCK",
+        "SOCKET",
+        "PID",
+        "HOST",
+        "PORT",
+        "TTL",
+        "TIMEOUT",
+        "EXPIRY",
+        "EXPIRES",
+        "EXPIRATION",
+        "EXPIRED",
+        "LENGTH",
+        "LEN",
+        "SIZE",
+        "COUNT",
+        "LIMIT",
+        "MANAGER",
+        "CLASS",
+        "DESKTOP",
+        "SEAT",
+        "VTNR",
+        "ADDRESS",
+        "ENABLED",
+        "DISABLED",
+        "REQUIRED",
+        "METHOD",
+        "MODE",
+        "NAME",
+        "NAMES",
+        "URL",
+        "URI",
+        "ENDPOINT",
+        "PROVIDER",
+        "BACKEND",
+        "VERSION",
+        "REGION",
+        "SCOPE",
+        "SCOPES",
+        "ALGORITHM",
+        "AGE",
+        "AGENT",
+        "INFO",
+        "STORE",
+        "HELPER",
+        "POLICY",
+        "FIELD",
+        "HEADER",
+        "PREFIX",
+    ]
 )
-_INNOCENT_STARTS = frozenset("XDG DBUS GNOME KDE DESKTOP PUBLIC TERM ITERM SHELL".split())
+_INNOCENT_STARTS = frozenset(
+    ["XDG", "DBUS", "GNOME", "KDE", "DESKTOP", "PUBLIC", "TERM", "ITERM", "SHELL"]
+)
 
 
 @cache
@@ -353,7 +471,7 @@ def is_secret_name(name: str) -> bool:
         return True
     if any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words):
         return True
-    return any(a in _KEY_KINDS and b == "KEY" for a, b in zip(words, words[1:], strict=False))
+    return any(a in _KEY_KINDS and b == "KEY" for a, b in itertools.pairwise(words))
 
 
 def _is_assigned_name(name: str) -> bool:
@@ -363,17 +481,135 @@ def _is_assigned_name(name: str) -> bool:
 
 
 _PLACEHOLDER_WORDS = frozenset(
-    "a an the not real key keys test tests testing dummy fake example sample mock demo foo bar baz "
-    "changeme change me placeholder your my our insert replace here this todo tbd none null nil "
-    "undefined secret secrets token password passwd pass pw pwd passphrase credential credentials "
-    "user username value string redacted removed hidden masked filtered omitted xxx abc some any "
-    "api access private auth default unset empty invalid wrong bad valid good old new sk ant proj "
-    "ghp glpat live in is it only for use bearer basic key1 local dev no op noop with from".split()
+    [
+        "a",
+        "an",
+        "the",
+        "not",
+        "real",
+        "key",
+        "keys",
+        "test",
+        "tests",
+        "testing",
+        "dummy",
+        "fake",
+        "example",
+        "sample",
+        "mock",
+        "demo",
+        "foo",
+        "bar",
+        "baz",
+        "changeme",
+        "change",
+        "me",
+        "placeholder",
+        "your",
+        "my",
+        "our",
+        "insert",
+        "replace",
+        "here",
+        "this",
+        "todo",
+        "tbd",
+        "none",
+        "null",
+        "nil",
+        "undefined",
+        "secret",
+        "secrets",
+        "token",
+        "password",
+        "passwd",
+        "pass",
+        "pw",
+        "pwd",
+        "passphrase",
+        "credential",
+        "credentials",
+        "user",
+        "username",
+        "value",
+        "string",
+        "redacted",
+        "removed",
+        "hidden",
+        "masked",
+        "filtered",
+        "omitted",
+        "xxx",
+        "abc",
+        "some",
+        "any",
+        "api",
+        "access",
+        "private",
+        "auth",
+        "default",
+        "unset",
+        "empty",
+        "invalid",
+        "wrong",
+        "bad",
+        "valid",
+        "good",
+        "old",
+        "new",
+        "sk",
+        "ant",
+        "proj",
+        "ghp",
+        "glpat",
+        "live",
+        "in",
+        "is",
+        "it",
+        "only",
+        "for",
+        "use",
+        "bearer",
+        "basic",
+        "key1",
+        "local",
+        "dev",
+        "no",
+        "op",
+        "noop",
+        "with",
+        "from",
+    ]
 )
 _COMMON_WORDS = frozenset(
-    "localhost production development disabled enabled anonymous postgres postgresql username "
-    "administrator required optional interactive kerberos negotiate wayland cinnamon internal "
-    "external continue keyring automatic basic-auth file-based memory-only x11-session".split()
+    [
+        "localhost",
+        "production",
+        "development",
+        "disabled",
+        "enabled",
+        "anonymous",
+        "postgres",
+        "postgresql",
+        "username",
+        "administrator",
+        "required",
+        "optional",
+        "interactive",
+        "kerberos",
+        "negotiate",
+        "wayland",
+        "cinnamon",
+        "internal",
+        "external",
+        "continue",
+        "keyring",
+        "automatic",
+        "basic-auth",
+        "file-based",
+        "memory-only",
+        "x11-session",
+    ]
 )
 _PLACEHOLDER_PARTS = (
     "example",

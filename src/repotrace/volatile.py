@@ -9,6 +9,8 @@ Facts must survive: `timed out after 0.5 seconds` names a configured limit and `
 a measured time, so durations, ports and pids are taken from clear context only.
 """
 
+# ruff: noqa: E501, RUF001 - tables of patterns and words read best unbroken
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -96,6 +98,7 @@ _CLOCK = "[0-2][0-9]:[0-5][0-9]:[0-6][0-9]"
 
 
 def _timestamp_rules() -> Iterator[VolatileRule]:
+    needles: tuple[bytes, ...]
     date = r"[12][0-9]{3}(?<![A-Za-z0-9_.].{4})[-/](?:0[1-9]|1[0-2])[-/](?:0[1-9]|[12][0-9]|3[01])"
     time = (
         rf"(?:{_CLOCK}(?:[.,][0-9]{{1,9}})?|[0-2][0-9]:[0-5][0-9]|[0-2][0-9]-[0-5][0-9]-[0-6][0-9])"
@@ -130,6 +133,7 @@ def _timestamp_rules() -> Iterator[VolatileRule]:
 
 
 def _process_rules() -> Iterator[VolatileRule]:
+    needles: tuple[bytes, ...]
     # Only ephemeral ports (from 32768 on): 8080 and 5432 were chosen by somebody.
     port = (
         r"(?P<v>3276[89]|327[7-9][0-9]|32[89][0-9]{2}|3[3-9][0-9]{3}|[45][0-9]{4}|6[0-4][0-9]{3}"
@@ -147,7 +151,7 @@ def _process_rules() -> Iterator[VolatileRule]:
     for pattern, needles in (
         (rf"(?P<a>(?:pid|PID|Pid)(?<![A-Za-z0-9].{{3}})['\"]?(?: ?[=:] ?| )){pid}", (b"pid", b"PID", b"Pid")),
         (rf"(?P<a>[Pp]rocess (?:\[|id[:= ]{{1,2}}|with (?:id|pid) )){pid}", (b"rocess ",)),
-        (rf"^(?P<a>==)(?P<v>[0-9]{{1,7}})(?===)", (b"==",)),
+        (r"^(?P<a>==)(?P<v>[0-9]{1,7})(?===)", (b"==",)),
         (r"(?P<a>/proc/)(?P<v>[0-9]{1,7})(?=/)", (b"/proc/",)),
         (r"(?P<a>\((?:node|electron):)(?P<v>[0-9]{1,7})(?=\))", (b"(node:", b"(electron:")),
         (r"(?P<a><time>(?: [+-][0-9]{4})?\]? \[)(?P<v>[0-9]{1,7})(?=\])", (b"<time>",)),
@@ -160,6 +164,7 @@ def _process_rules() -> Iterator[VolatileRule]:
 
 
 def _temp_name_rules() -> Iterator[VolatileRule]:
+    needles: tuple[bytes, ...]
     folder = r"(?P<a>(?:<tmp>|/tmp|/T)/"
     # Eight random characters hold a digit nine times in ten; a word of eight letters never does.
     random = r"(?=[a-z_]{0,7}[0-9])[a-z0-9_]{8}"
@@ -176,6 +181,7 @@ def _temp_name_rules() -> Iterator[VolatileRule]:
 
 
 def _duration_rules() -> Iterator[VolatileRule]:
+    needles: tuple[bytes, ...]
     whole, decimal = "[0-9]{1,9}", r"[0-9]{1,9}\.[0-9]{1,9}"
     either = rf"{whole}(?:\.[0-9]{{1,9}})?"
     small = "(?:ms|us|ns|µs|μs|milliseconds?|microseconds?)"
@@ -196,7 +202,7 @@ def _duration_rules() -> Iterator[VolatileRule]:
         (rf"(?P<a>^(?:real|user|sys)[ \t]+)(?:{whole}m)?{whole}[.,]{whole}s?$", (b"real", b"user", b"sys")),
         (rf"(?P<a>^(?:ok|FAIL|---)[ \t]+[^ \t\n]{{1,300}}[ \t]+){decimal}s{end}", (b"ok", b"FAIL")),
         (rf"(?P<a>\[)(?: *{decimal}s)(?=\])", (b"s]",)),
-        (rf"(?P<a>\[)[0-9:]{{4,9}}<[0-9:?]{{1,9}}, *[0-9.?]{{1,12}} ?[A-Za-z]{{0,12}}/[A-Za-z]{{1,8}}(?=\])", (b"<",)),
+        (r"(?P<a>\[)[0-9:]{4,9}<[0-9:?]{1,9}, *[0-9.?]{1,12} ?[A-Za-z]{0,12}/[A-Za-z]{1,8}(?=\])", (b"<",)),
         (rf"(?P<a>Time: +)(?:{either} ?(?:ms|s|m)(?:, estimated {either} ?(?:ms|s|m))?|{whole}:[0-9]{{2}}\.{whole}){end}", (b"Time:",)),
         (rf"(?P<a>{label}){either} ?(?:{small}|s|secs?|seconds?|minutes?|hours?){end}", (b"ook", b"apsed", b"uration", b"untime", b"ime")),
         (rf"(?P<a>(?:[Tt]ook|[Ee]lapsed|[Dd]uration)(?:_ms|_s)?['\"]?[:=]? {{0,4}}){decimal}(?![0-9A-Za-z_.])", (b"ook", b"apsed", b"uration")),

@@ -235,6 +235,10 @@ SCENARIOS = {
         "import os; print('\\x1b[31m' + os.getcwd() + '\\x1b[0m\\r')",
         "import os; print('\\x1b[31m' + os.getcwd() + '/x\\x1b[0m\\r')",
     ),
+    "character_across_colour": Scenario(
+        "import os; os.write(1, b'\\xc9\\x1b[m\\x8a \\xff')",
+        "import os; os.write(1, b'\\xc9\\x1b[m\\x8b \\xff')",
+    ),
     "progress": Scenario(
         "print('1%\\r50%\\r100%\\ndone')",
         "print('1%\\r50%\\r99%\\ndone')",
@@ -732,6 +736,7 @@ def test_literals_are_laid_out_as_ruff_does(tmp_path: Path) -> None:
         *("x" * width for width in widths),
         *("x" * (width - 5) + "\nabc\n" for width in widths),
         *("大" * (width // 2) for width in widths),
+        *("é大\n" * (width // 4) for width in widths),
         *("'" * (width % 5) + '"' * (width % 3) + "\\" * 3 + "y\n" * 40 for width in widths),
         NASTY,
         NASTY * 3,

@@ -40,9 +40,8 @@ def assignment(name: str, value: str | bytes | float | None) -> str:
     """`name = value`: in parentheses, one literal for each line, where it is long."""
     if not isinstance(value, str | bytes):
         return f"{name} = {value!r}"
-    whole = literal(value)
-    if _is_doubtful(len(name) + 3, whole):
-        whole = ascii_literal(value)
+    written = ascii_literal if _is_doubtful(len(name) + 3, literal(value)) else literal
+    whole = written(value)
     line = f"{name} = {whole}"
     if fits(line):
         return line
@@ -51,7 +50,7 @@ def assignment(name: str, value: str | bytes | float | None) -> str:
     lines = _split_lines(value)
     if len(lines) == 1:
         return line
-    rows = "\n".join(f"    {literal(part)}" for part in lines)
+    rows = "\n".join(f"    {written(part)}" for part in lines)
     return f"{name} = (\n{rows}\n)"
 
 

@@ -44,7 +44,7 @@ def _header(needs: Needs, closing: str) -> str:
     command = command_line(run)
     code = str(run.returncode)
     if run.termination is not Termination.EXITED:
-        code = f"{'none' if run.returncode is None else code} ({printable(run.ending)})"
+        code = f"{'none' if run.returncode is None else code}, {printable(run.ending)}"
     if not needs.exit_code_known:
         code = "not known"
     facts = {

@@ -354,7 +354,20 @@ def _masked(needs: Needs, parts: Parts) -> None:
         ]
     if expectation.masks:
         lines += _substitutions("MASKS")
+    if not all(map(_is_text, (needs.run.stdout.data, needs.run.stderr.data))):
+        lines += [
+            "    # What stood apart may form a character now.",
+            '    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")',
+        ]
     parts.add([*lines, "    return text"])
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _substitutions(name: str) -> list[str]:

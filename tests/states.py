@@ -42,10 +42,10 @@ def picture(folder: Path, *, but: tuple[bytes, ...] = (b".git",)) -> Picture:
     return found
 
 
-def git(*args: str, cwd: Path, stdin: bytes | None = None) -> bytes:
+def git(*args: str, cwd: Path, stdin: bytes | None = None, check: bool = True) -> bytes:
     identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
     done = subprocess.run(
-        ["git", *identity, *args], cwd=cwd, input=stdin, capture_output=True, check=True
+        ["git", *identity, *args], cwd=cwd, input=stdin, capture_output=True, check=check
     )
     return done.stdout
 

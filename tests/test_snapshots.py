@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from states import REF, STEPS, Edits, Picture, exact, fingerprint, git, is_sound, picture, play
 
 from repotrace.errors import RepoTraceError
@@ -725,20 +726,30 @@ def test_any_state_can_be_made_again(steps: Edits) -> None:
 
 
 @pytest.mark.slow
-@given(steps=STEPS)
+@pytest.mark.timeout(900)
+@given(steps=STEPS, pause=st.sampled_from([0, 0.12]), tracked=st.booleans())
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_state_can_be_made_again_at_length(steps: Edits) -> None:
-    check_states(steps)
+def test_any_state_can_be_made_again_at_length(steps: Edits, pause: float, tracked: bool) -> None:
+    check_states(steps, pause, tracked)
 
 
-def check_states(steps: Edits) -> None:
-    """Takes a state after each step; each is made again, and told apart from the one before."""
+def check_states(steps: Edits, pause: float = 0, tracked: bool = False) -> None:
+    """Takes a state after each step; each is made again, and told apart from the one before.
+
+    With a `pause` between the steps folders have time to settle, and are not read again.
+    """
     base = Path(tempfile.mkdtemp())
     seen: list[tuple[str, Picture]] = []
     try:
         with SnapshotStore(base / "store") as store:
             for wanted in play(base / "w", steps):
+                if tracked and not (base / "w" / ".git").exists():
+                    git("init", "-q", cwd=base / "w")
+                    # It fails at a repository without a commit, having added the others.
+                    git("add", "--ignore-errors", ".", cwd=base / "w", check=False)
+                time.sleep(pause)
                 seen.append((exact(store.take(base / "w", ref=REF)), wanted))
+                time.sleep(pause)
             for number, (state, wanted) in enumerate(seen):
                 store.materialise(state, base / f"out{number}")
                 assert picture(base / f"out{number}") == wanted

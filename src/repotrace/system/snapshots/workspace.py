@@ -45,6 +45,7 @@ class Work:
     parents: set[bytes] = field(default_factory=set)
     add: dict[bytes, os.stat_result] = field(default_factory=dict)
     remove: set[bytes] = field(default_factory=set)
+    rules_changed: bool = False
     touched: bool = False
     """Whether anything that a state shows may be different."""
 
@@ -255,9 +256,7 @@ class WorkspaceIndex:
         work = Work(thorough=not memory.folders, changed=self._changed(deadline))
         surveyor = Surveyor(self.root, memory, self.store)
         fresh = [] if work.thorough else self._news(surveyor, work)
-        if not work.thorough and any(
-            _is_rule(p) for p in (*work.changed, *(f.path for f in fresh))
-        ):
+        if work.rules_changed:
             memory = Memory(sources=memory.sources)
             surveyor = Surveyor(self.root, memory, self.store)
             work = Work(thorough=True, changed=work.changed)
@@ -289,18 +288,26 @@ class WorkspaceIndex:
         }
 
     def _news(self, surveyor: Surveyor, work: Work) -> list[Fresh]:
-        fresh = []
-        before = len(surveyor.memory.folders)
+        memory = surveyor.memory
+        fresh: list[Fresh] = []
+        before = len(memory.folders)
+        nested = set(memory.nested())
         stale = list(surveyor.stale())
         for path, info in stale:
             fresh += surveyor.read(path, info) or []
-        work.touched = bool(stale) or len(surveyor.memory.folders) != before
-        for parent, names in list(surveyor.memory.skipped.items()):
+        work.touched = bool(stale) or len(memory.folders) != before
+        # What is ignored may be different where a rule changed, or a repository came or went.
+        lost = {path for path in nested - set(memory.nested()) if path in memory.folders}
+        work.rules_changed = bool(lost) or any(
+            path.rpartition(b"/")[2] in {b".gitignore", b".git"}
+            for path in (*work.changed, *(item.path for item in fresh))
+        )
+        for parent, names in list(memory.skipped.items()):
             for name, (reason, _, _) in list(names.items()):
                 if reason in {"too-large", "unreadable"}:
                     path = parent + b"/" + name if parent else name
                     if self._acceptable(surveyor, path) is not None:
-                        surveyor.memory.unskip(path)
+                        memory.unskip(path)
                         fresh.append(Fresh(path, "f"))
         return fresh
 
@@ -587,10 +594,6 @@ class WorkspaceIndex:
             return None
         oid = write_object(self.store / "objects", b"blob", data)
         return b"%o %s\t%s\0" % (mode, oid.encode(), path)
-
-
-def _is_rule(path: bytes) -> bool:
-    return path.rpartition(b"/")[2] == b".gitignore"
 
 
 def _scope(path: bytes, nested: set[bytes]) -> bytes:

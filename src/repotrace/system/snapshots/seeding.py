@@ -81,8 +81,9 @@ class UserRepository:
         return (*config, *self.exclude_files)
 
     def seedable(self) -> bool:
-        """Whether the index can be taken over: same hash, converting nothing unseen."""
-        return self.config.get("extensions.objectformat", "sha1") == "sha1"
+        """Whether the store can share objects with this repository."""
+        same_hash = self.config.get("extensions.objectformat", "sha1") == "sha1"
+        return same_hash and b"\n" not in os.fsencode(self.objects)
 
     def ignored(self, folder: Path, paths: Iterable[bytes], deadline: Deadline) -> set[bytes]:
         """Those of `paths`, relative to `folder`, that the rules of this repository exclude."""

@@ -46,7 +46,7 @@ from repotrace.system.snapshots.plumbing import (
     run_git,
 )
 from repotrace.system.snapshots.survey import Memory
-from repotrace.system.snapshots.workspace import WorkspaceIndex
+from repotrace.system.snapshots.workspace import Workspace
 
 SIZE_LIMIT = 50 * 1024 * 1024
 CAP = 5 * 1024**3
@@ -82,7 +82,7 @@ class SnapshotStore:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are
         self.size_limit = size_limit
         self.cap = cap
-        self._workspaces: dict[Path, WorkspaceIndex] = {}
+        self._workspaces: dict[Path, Workspace] = {}
         self._states: dict[str, State] = {}
         self._tips: dict[str, str] = {}
         self._guard = threading.Lock()
@@ -135,21 +135,21 @@ class SnapshotStore:
         self, root: Path, ref: str, message: str, deadline: Deadline, started: float
     ) -> Snapshot:
         self.create()
-        index = self._index(root)
-        index.prepare()
+        workspace = self._workspace(root)
+        workspace.index.prepare()
         with (
-            locked(index.lock, deadline=deadline),
+            locked(workspace.index.lock, deadline=deadline),
             locked(self.path / "lock", shared=True, deadline=deadline),
         ):
-            memory = index.look(deadline)
-            unsettled = tuple(text(path) for path in sorted(index.unsettled()))
+            memory = workspace.look(deadline)
+            unsettled = tuple(text(path) for path in sorted(workspace.unsettled()))
             if not memory.state_id:
                 self._compose(memory)
             left_out = tuple(sorted(_left_out(root, memory), key=lambda item: item.path))
             changed = self._record(ref, memory, message, left_out)
-            if index.looked:
-                self._pin(index, memory)
-                index.save(memory)
+            if workspace.touched:
+                self._pin(workspace.index.key, memory)
+                workspace.save(memory)
         return Snapshot(
             "exact",
             memory.state_id,
@@ -161,13 +161,13 @@ class SnapshotStore:
             unsettled,
         )
 
-    def _index(self, root: Path) -> WorkspaceIndex:
+    def _workspace(self, root: Path) -> Workspace:
         with self._guard:
-            index = self._workspaces.get(root)
-            if index is None:
-                index = WorkspaceIndex(self.path, root, self.size_limit)
-                self._workspaces[root] = index
-            return index
+            workspace = self._workspaces.get(root)
+            if workspace is None:
+                workspace = Workspace(self.path, root, self.size_limit)
+                self._workspaces[root] = workspace
+            return workspace
 
     def _compose(self, memory: Memory) -> None:
         """Makes the object that a state's id names: the tree, and the manifest beside it."""
@@ -216,9 +216,9 @@ class SnapshotStore:
                 hint="Make room with: repotrace runs gc",
             )
 
-    def _pin(self, index: WorkspaceIndex, memory: Memory) -> None:
+    def _pin(self, key: str, memory: Memory) -> None:
         """Keeps what the workspace's index refers to, whatever becomes of the runs."""
-        self._set_ref(f"{_PREFIX}workspaces/{index.key}", memory.state_id)
+        self._set_ref(f"{_PREFIX}workspaces/{key}", memory.state_id)
 
     # -- refs ----------------------------------------------------------------------------
 
@@ -295,6 +295,8 @@ class SnapshotStore:
         blob = self.reader.get(parts[b"manifest"])
         assert blob is not None
         known = State(parts[b"root"], parts[b"manifest"], Manifest.load(blob[1]))
+        if len(self._states) > 512:
+            self._states.clear()
         self._states[state_id] = known
         return known
 

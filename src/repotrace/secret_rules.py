@@ -5,8 +5,6 @@ cheap to find. No pattern looks beyond a line end, nor behind its own start: `re
 stands before it.
 """
 
-# ruff: noqa: E501 - tables of patterns and words read best unbroken
-
 from __future__ import annotations
 
 import itertools

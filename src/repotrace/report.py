@@ -25,8 +25,6 @@ from repotrace.markdown import (
     fence,
     hard_breaks,
     inline,
-    list_item,
-    output,
     prose,
 )
 from repotrace.readable import one_line, readable, shell_line, truncate

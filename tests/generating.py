@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+from hypothesis import strategies as st
+
 from repotrace.generator import Reproduction
-from repotrace.records.command import CommandRun, CommandSpec
+from repotrace.records.command import CommandRun, CommandSpec, Output, Termination
 from repotrace.redact import Redactor
 from repotrace.system.execution import execute
 
 PYTHON_BIN = str(Path(sys.executable).parent)
 RUFF = Path(PYTHON_BIN, "ruff")
 _RESULTS = {"failure": "failed", "error": "error", "skipped": "skipped"}
+BOOM = ["python", "-c", "import sys; print('boom'); sys.exit(7)"]
 KEY = b"0123456789abcdef"
 QUIET = ("-q", "-rs", "--color=no", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command, what changes it, and how it is captured."""
+
+    app: str
+    """Source of `app.py`."""
+    changed: str
+    """Another `app.py` that must be noticed."""
+    argv: tuple[str, ...] = ("python", "app.py")
+    options: dict[str, Any] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    generate: dict[str, Any] = field(default_factory=dict)
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -58,6 +78,15 @@ def reproduction(run: CommandRun, report_id: str = "case") -> Reproduction:
     return Reproduction(command=list(run.argv), run=run, report_id=report_id, platform=sys.platform)
 
 
+def make_venv(folder: Path) -> Path:
+    """A virtual environment as far as it matters here, made in no time."""
+    Path(folder, "bin").mkdir(parents=True)
+    shutil.copy(Path(sys.prefix, "pyvenv.cfg"), folder)
+    for name in ("python", "python3"):
+        Path(folder, "bin", name).symlink_to(Path(PYTHON_BIN, "python").resolve())
+    return folder
+
+
 def run_pytest(
     *arguments: Path | str, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -94,3 +123,53 @@ def outcomes(folder: Path, *, cwd: Path, env: Mapping[str, str] | None = None) -
         found[name] = _RESULTS.get(result, "passed")
     assert found, done.stdout + done.stderr
     return found
+
+
+def boom() -> Reproduction:
+    return Reproduction(
+        command=BOOM,
+        exit_code=7,
+        stdout="boom\n",
+        report_id="5303b4f97c12",
+        title="Command failed: python -c import sys; print('boom'); sys.exit(7)",
+    )
+
+
+def ruff_complaints(folder: Path) -> str:
+    """What ruff with its default settings says about the tests in `folder`."""
+    files = sorted(folder.glob("test_*.py"))
+    texts = []
+    for command in (["check"], ["format", "--diff"]):
+        done = subprocess.run(
+            [RUFF, *command, "--isolated", "--no-cache", *files],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            texts.append(done.stdout + done.stderr)
+    return "\n".join(texts)
+
+
+def finished(argv: list[str], stdout: bytes, stderr: bytes, code: int) -> CommandRun:
+    return CommandRun(
+        argv=tuple(argv),
+        cwd="/work",
+        termination=Termination.EXITED if code >= 0 else Termination.SIGNALED,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        stdout=Output.of(stdout),
+        stderr=Output.of(stderr),
+    )
+
+
+ARGUMENT = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=20) | st.binary(
+    max_size=20
+).map(lambda data: data.replace(b"\0", b"\n").decode("utf-8", "surrogateescape"))
+OUTPUT = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.lists(st.text("ab'\"\\\n\t 大é", max_size=60), max_size=8).map(
+        lambda lines: "\n".join(lines).encode()
+    ),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import itertools
+import os
 import re
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -21,7 +22,7 @@ def replaced(text: str, folders: Iterable[tuple[str, str]]) -> str:
     before = r"(?:(?<![A-Za-z0-9_.+~%/-])|(?<=file://)|(?<=\\[nrt])|(?<=-[IL]))"
     after = r"(?![A-Za-z0-9_+@~%-]|\.[A-Za-z0-9_])"
     for path, name in sorted(folders, key=lambda folder: -len(folder[0])):
-        for form in {path: 0, quote(path): 0, path.replace("/", "\\/"): 0}:
+        for form in {path: 0, quote(os.fsencode(path)): 0, path.replace("/", "\\/"): 0}:
             pattern = before + re.escape(form) + after
             text = re.sub(pattern, name.replace("\\", "\\\\"), text)
     return text

@@ -328,7 +328,7 @@ def _moved(parts: Parts) -> None:
 
 
 def _copy_replaced(parts: Parts) -> None:
-    parts.copy(embedded.replaced, "re")
+    parts.copy(embedded.replaced, "os", "re")
     parts.use_from("urllib.parse", "quote")
     parts.use_from("collections.abc", "Iterable")
 
@@ -420,29 +420,38 @@ def _place(needs: Needs, name: str, parts: Parts) -> str:
 def _virtual_environment(needs: Needs, parts: Parts) -> None:
     parts.use("os", "shutil", "sys")
     parts.use_from("pathlib", "Path")
+    recorded, in_project = _recorded_venv(needs, parts)
+    last = "recorded, ours" if in_project else "ours, recorded"
     parts.add(
         [
             "def virtual_environment() -> Path | None:",
-            '    """What stands for the recorded one: the active one, ours, or that itself."""',
-            '    python = Path(shutil.which("python") or sys.executable).absolute()',
-            '    active = os.environ.get("VIRTUAL_ENV") or sys.prefix',
-            f"    recorded = {_recorded_venv(needs, parts)}",
-            "    candidates = [Path(active), python.parent.parent, Path(sys.prefix), recorded]",
-            '    found = [path for path in candidates if (path / "pyvenv.cfg").is_file()]',
-            "    return found[0] if found else None",
+            '    """What stands for the recorded one; the active one if there is any."""',
+            "    ours = Path(sys.prefix)",
+            f"    recorded = {recorded}",
+            f"    candidates = [{last}]",
+            '    python = shutil.which("python")',
+            "    if python is not None:",
+            "        candidates.insert(0, Path(python).absolute().parent.parent)",
+            '    if os.environ.get("VIRTUAL_ENV"):',
+            '        candidates.insert(0, Path(os.environ["VIRTUAL_ENV"]))',
+            "    for path in candidates:",
+            '        if (path / "pyvenv.cfg").is_file():',
+            "            return path",
+            "    return None",
         ]
     )
 
 
-def _recorded_venv(needs: Needs, parts: Parts) -> str:
+def _recorded_venv(needs: Needs, parts: Parts) -> tuple[str, bool]:
+    """The expression for the recorded one, and whether it is part of the project."""
     venv, where = needs.run.places.venv or "", needs.where
     root = needs.run.places.repository or needs.run.places.cwd
     real = os.path.realpath(venv)
     if where is not None and root and Path(real).is_relative_to(root):
         parts.constants["RECORDED_VENV"] = os.path.relpath(real, needs.run.places.cwd or root)
-        return "(working_folder() / RECORDED_VENV).resolve()"
+        return "(working_folder() / RECORDED_VENV).resolve()", True
     parts.constants["RECORDED_VENV"] = venv
-    return "Path(RECORDED_VENV)"
+    return "Path(RECORDED_VENV)", False
 
 
 def _base_python(needs: Needs, parts: Parts) -> None:

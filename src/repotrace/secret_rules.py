@@ -260,11 +260,12 @@ def key_block(data: bytes, begin: int, high: int, *, inside: bool) -> tuple[int,
         stop = _line_end(data, at, high)
         if ending := last.search(data, at, stop):
             return (ending.end(), True) if len(set(data[begin:at])) >= 30 or inside else None
-        if stop - at <= 1024 and body.search(data, at, stop):
+        line = data[at:stop]
+        if len(line) <= 1024 and body.search(line):
             seen, unsure, confirmed = True, 0, stop - (data[stop - 1] == 10)
             if confirmed - begin >= KEY_LIMIT:
                 return confirmed, True
-        elif unsure == 8 or not loose.match(data, at, stop):
+        elif unsure == 8 or not loose.match(line):
             return (confirmed, True) if seen and confirmed > begin else None
         else:
             unsure += 1

@@ -1,0 +1,288 @@
+"""Redaction: planted secrets never survive, innocent look-alikes do.
+
+The fakes are put together at run time, so that no scanner takes this file for a leak.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repotrace.redact import (
+    PLACEHOLDER,
+    RedactingStream,
+    Redactor,
+    is_secret_name,
+    restore,
+    strip_digests,
+)
+
+KEY = b"k" * 32
+LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xY"
+
+
+def mixed(length: int, seed: int = 0) -> str:
+    """Letters and digits without a pattern, as in a token."""
+    text = LETTERS * (length // len(LETTERS) + 2)
+    return text[seed : seed + length]
+
+
+def lower(length: int) -> str:
+    return ("9f3c1a7be04d2586" * 8)[:length]
+
+
+PROVIDERS: dict[str, str] = {
+    "github-classic": "gh" + "p_" + mixed(36),
+    "github-server": "gh" + "s_" + mixed(36, 3),
+    "github-fine": "github" + "_pat_" + mixed(22) + "_" + mixed(59, 2),
+    "gitlab": "gl" + "pat-" + mixed(20),
+    "openai": "sk" + "-proj-" + mixed(48) + "T3BlbkFJ" + mixed(48, 5),
+    "openai-old": "sk" + "-" + mixed(20) + "T3BlbkFJ" + mixed(20, 7),
+    "anthropic": "sk" + "-ant-api03-" + mixed(93) + "AA",
+    "aws": "AK" + "IA" + "QWERTYUIOP234567",
+    "google": "AI" + "za" + mixed(35),
+    "slack": "xo" + "xb-" + "123456789012-1234567890123-" + mixed(24),
+    "stripe": "sk" + "_live_" + mixed(24),
+    "npm": "np" + "m_" + mixed(36),
+    "pypi": "py" + "pi-AgEIcHlwaS5vcmc" + mixed(70),
+    "hugging-face": "h" + "f_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH",
+    "sendgrid": "S" + "G." + mixed(22) + "." + mixed(43),
+    "digitalocean": "do" + "p_v1_" + lower(64),
+    "jwt": "ey" + "JhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0." + mixed(43),
+}
+
+CARRIERS: dict[str, Callable[[str], str]] = {
+    "plain": lambda secret: f"using {secret} now",
+    "json": lambda secret: json.dumps({"value": secret}),
+    "shell": lambda secret: f"export X='{secret}'\n",
+    "python": lambda secret: f"Client(auth={secret!r})",
+    "header": lambda secret: f"Authorization: Bearer {secret}\r\n",
+    "url": lambda secret: f"https://example.org/?q={secret}&page=2",
+    "colour": lambda secret: f"\x1b[31m{secret}\x1b[0m",
+    "end of line": lambda secret: f"token is {secret}",
+}
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_tokens_of_providers(provider: str, carrier: str) -> None:
+    secret = PROVIDERS[provider]
+    text = Redactor(key=KEY).redact(CARRIERS[carrier](secret))
+    assert secret not in text
+    assert PLACEHOLDER.search(text)
+
+
+def test_a_private_key_over_many_lines() -> None:
+    body = "\n".join(mixed(64, n % 8) for n in range(20))
+    begin, end = "-----BEGIN " + "RSA PRIVATE KEY-----", "-----END " + "RSA PRIVATE KEY-----"
+    text = Redactor(key=KEY).redact(f"before\n{begin}\n{body}\n{end}\nafter\n")
+    assert mixed(64, 3) not in text
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("password=" + mixed(16), mixed(16)),
+        ('"api_key": "' + mixed(24) + '"', mixed(24)),
+        ("--token " + mixed(20), mixed(20)),
+        ("db: postgres://app:" + "Xk29vQ81zz" + "@db.example.org/x", "Xk29vQ81zz"),
+        ("client_secret: '" + mixed(30) + "'", mixed(30)),
+        ("Authorization: Basic " + base64.b64encode(b"user:" + mixed(12).encode()).decode(), ""),
+    ],
+)
+def test_assigned_secrets(text: str, secret: str) -> None:
+    masked = Redactor(key=KEY).redact(text)
+    assert PLACEHOLDER.search(masked), masked
+    if secret:
+        assert secret not in masked
+
+
+INNOCENT = [
+    "commit 5303b4f97c12a0b1c2d3e4f5061728394a5b6c7d",
+    "id 123e4567-e89b-12d3-a456-426614174000",
+    "sha512-" + base64.b64encode(bytes(range(64))).decode(),
+    "--hash=sha256:" + lower(64),
+    "tests/test_auth.py::test_token_is_refused[sk-learn-case]",
+    "skip-ci sk-learn task-runner risk-assessment-of-the-project",
+    "Client(api_key='not-a-real-key')",
+    "password=changeme",
+    "token = os.environ['TOKEN']",
+    "TOKEN=${{ secrets.TOKEN }}",
+    "secret: <your-secret-here>",
+    "api_key = get_api_key()",
+    "KeyError: 'password'",
+    "https://example.org/a/b?c=d",
+    "git@github.example.org:team/project.git",
+    "0x7f3c1a7be04d  0x00005581",
+    "ssh-keygen -t ed25519",
+    "monkey=banana turkey=goose keyboard=azerty",
+    "data:image/png;base64," + base64.b64encode(bytes(range(250))).decode(),
+    "max_tokens=4096 tokens: 12345 token_count=77",
+    'Traceback (most recent call last):\n  File "/usr/lib/python3.12/secrets.py", line 1\n',
+]
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_innocent_look_alikes_stay(text: str) -> None:
+    assert Redactor(key=KEY).redact(text) == text
+
+
+def test_the_standard_library_is_innocent() -> None:
+    """Real code, full of words such as password and token: next to nothing may be masked."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    redactor = Redactor(key=KEY)
+    size = 0
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        size += len(text)
+        redactor.redact(text)
+    assert size > 2_000_000
+    assert redactor.count <= 3
+
+
+def test_real_failures_are_innocent() -> None:
+    cases = Path(__file__).parents[2] / "shared" / "cases"
+    if not cases.is_dir():
+        pytest.skip("the real cases are not beside this checkout")
+    for path in sorted(cases.glob("*/expected.txt")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert Redactor(key=KEY).redact(text) == text, path
+
+
+def test_values_of_secret_variables_in_every_form() -> None:
+    value = "p/W+7&x" + "=Kq?z9" + "Tr4"
+    redactor = Redactor(key=KEY, variables={"DEPLOY_TOKEN": value, "EDITOR": "vim-and-more"})
+    forms = [value, quote(value, safe=""), base64.b64encode(value.encode()).decode()]
+    for form in forms:
+        masked = redactor.redact(f"say {form} twice")
+        assert form not in masked
+        assert "[REDACTED:env-DEPLOY_TOKEN:" in masked
+    assert redactor.redact("vim-and-more") == "vim-and-more"
+
+
+@pytest.mark.parametrize("value", ["short", "true", "password", "12345678", "/usr/local/bin", ""])
+def test_values_that_are_no_secret(value: str) -> None:
+    redactor = Redactor(key=KEY, variables={"MY_TOKEN": value})
+    text = f"a {value} b /usr/local/bin true 12345678 password"
+    assert redactor.redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GITHUB_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "OPENAI_API_KEY",
+        "PGPASSWORD",
+        "PASSWD",
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TOKENIZERS_PARALLELISM", "PASSENGER", "KEYBOARD", "AUTHOR", "SSH_AUTH_SOCK", "PATH", "HOME"],
+)
+def test_names_that_only_look_so(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_equal_secrets_are_recognisable_and_the_key_matters() -> None:
+    one, other = PROVIDERS["github-classic"], PROVIDERS["github-server"]
+    redactor = Redactor(key=KEY)
+    first, again, second = redactor.redact(one), redactor.redact(one), redactor.redact(other)
+    assert first == again != second
+    elsewhere = Redactor(key=b"other" * 8).redact(one)
+    assert elsewhere != first
+    assert strip_digests(elsewhere.encode()) == strip_digests(first.encode())
+
+
+def test_restoring_takes_values_from_the_environment() -> None:
+    value = mixed(20)
+    masked = Redactor(key=KEY, variables={"MY_TOKEN": value}).redact(f"--with {value}")
+    assert restore(masked, {"MY_TOKEN": "new"}) == ("--with new", [])
+    assert restore(masked, {})[1] == ["MY_TOKEN"]
+    token = Redactor(key=KEY).redact(PROVIDERS["npm"])
+    names = restore(token, {})[1]
+    assert len(names) == 1
+    assert names[0].startswith("REPOTRACE_SECRET_")
+    assert restore(token, {names[0]: "there"}) == ("there", [])
+
+
+def test_offsets_follow_the_text() -> None:
+    secret = PROVIDERS["npm"]
+    raw = f"ab {secret} cd".encode()
+    masked, offsets = Redactor(key=KEY).redact_bytes(raw)
+    assert offsets.map(0) == 0
+    assert masked[offsets.map(3 + len(secret)) :] == b" cd"
+    assert offsets.map(len(raw)) == len(masked)
+    inside = offsets.map(10)
+    assert masked[inside:] == b" cd"
+
+
+LINES = st.lists(
+    st.one_of(
+        st.text(max_size=40),
+        st.sampled_from([carrier(s) for carrier in CARRIERS.values() for s in PROVIDERS.values()]),
+    ),
+    max_size=6,
+).map("\n".join)
+
+
+@given(LINES)
+@settings(max_examples=150, deadline=None)
+def test_redacting_twice_changes_nothing(text: str) -> None:
+    redactor = Redactor(key=KEY, variables={"A_TOKEN": mixed(14, 4), "B_SECRET": "REDACTED:npm-x"})
+    once = redactor.redact(text)
+    assert redactor.redact(once) == once
+    for secret in PROVIDERS.values():
+        assert secret not in once
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_are_fine(data: bytes) -> None:
+    masked, offsets = Redactor(key=KEY).redact_bytes(data)
+    assert offsets.map(len(data)) == len(masked)
+
+
+@given(LINES, st.lists(st.integers(0, 500), max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_a_stream_in_any_pieces_is_masked_like_the_whole(text: str, cuts: list[int]) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    redactor = Redactor(key=KEY, variables={"A_TOKEN": mixed(14, 4)})
+    stream = RedactingStream(redactor)
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    pieces = [stream.feed(data[a:b]) for a, b in pairwise(bounds)]
+    assert b"".join(pieces) + stream.close() == redactor.redact_bytes(data)[0]
+
+
+def test_it_needs_the_standard_library_only() -> None:
+    code = (
+        "import sys; import repotrace.redact\n"
+        "known = sys.stdlib_module_names | {'repotrace'}\n"
+        "print(sorted({m.partition('.')[0] for m in sys.modules} - known - {'__main__'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

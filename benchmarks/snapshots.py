@@ -157,6 +157,9 @@ def measure(size: int, rounds: int, scratch: bool) -> None:
         subprocess.run(["git", "update-index", "--refresh"], cwd=workspace, env=user, check=True)
         (workspace / "new.txt").write_text("so that the index is written once more\n")
         subprocess.run(["git", "add", "-A"], cwd=workspace, env=user, check=True)
+        identity = ["-c", "user.name=B", "-c", "user.email=b@example.org"]
+        commit = ["git", *identity, "commit", "-q", "-m", "start"]
+        subprocess.run(commit, cwd=workspace, env=user, check=True)
         bare = Bare(base / "bare", workspace)
         theirs = cpu_ms(bare.take)
         ours = first_look(base, workspace, 3)

@@ -180,6 +180,56 @@ def test_a_nested_repository_is_captured_with_its_files(
     assert picture(tmp_path / "out") == picture(workspace)
 
 
+def test_a_repository_comes_and_goes_in_a_known_folder(
+    store: SnapshotStore, workspace: Path, tmp_path: Path
+) -> None:
+    inner = workspace / "inner"
+    inner.mkdir()
+    (inner / "a").write_text("a")
+    check_exact(store, workspace, tmp_path / "plain")
+    git("init", "-q", cwd=inner)
+    (inner / ".git" / "info" / "exclude").write_text("b\n")
+    (inner / "b").write_text("b")
+    snapshot = store.take(workspace, ref=REF)
+    assert left_out(snapshot) == {"inner/b": "ignored"}
+    assert [n.path for n in snapshot.nested] == ["inner"]
+    shutil.rmtree(inner / ".git")
+    check_exact(store, workspace, tmp_path / "plain-again")
+
+
+def test_a_settled_folder_moves_behind_a_link(
+    store: SnapshotStore, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "a" / "deep").mkdir(parents=True)
+    (workspace / "a" / "deep" / "f").write_text("f")
+    time.sleep(0.15)
+    check_exact(store, workspace, tmp_path / "1")
+    (workspace / "a").rename(workspace / "b")
+    (workspace / "a").symlink_to("b")
+    (workspace / "b" / "deep" / "new").write_text("new")
+    check_exact(store, workspace, tmp_path / "2")
+    time.sleep(0.15)
+    (workspace / "a").unlink()
+    (workspace / "b").rename(workspace / "a")
+    check_exact(store, workspace, tmp_path / "3")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_cannot_be_read_is_listed_until_it_can(
+    store: SnapshotStore, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "f").write_text("f")
+    (workspace / "d").mkdir()
+    (workspace / "d" / "in").write_text("in")
+    check_exact(store, workspace, tmp_path / "1")
+    (workspace / "f").chmod(0)
+    (workspace / "d").chmod(0)
+    assert left_out(store.take(workspace, ref=REF)) == {"d": "unreadable", "f": "unreadable"}
+    (workspace / "f").chmod(0o644)
+    (workspace / "d").chmod(0o755)
+    check_exact(store, workspace, tmp_path / "2")
+
+
 # -- what is left out -------------------------------------------------------------------------
 
 

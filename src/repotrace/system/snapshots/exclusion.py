@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import os
 import re
 
 RESERVED = frozenset({b".repotrace", b".git"})
@@ -32,11 +33,21 @@ def _secret() -> re.Pattern[bytes]:
     return re.compile(patterns.encode(), re.IGNORECASE)
 
 
+@functools.cache
+def _notable() -> re.Pattern[bytes]:
+    reserved = "|".join(re.escape(os.fsdecode(name)) + r"\Z" for name in sorted(RESERVED))
+    return re.compile(reserved.encode() + b"|" + _secret().pattern, re.IGNORECASE)
+
+
+def is_ordinary(name: bytes) -> bool:
+    """Whether no rule here is about files of this name; quick."""
+    return _notable().match(name) is None
+
+
 def is_secret(name: bytes) -> bool:
     """Whether a file or folder of this name is expected to hold credentials."""
-    return (
-        _secret().match(name) is not None and name.decode("latin-1").lower() not in _PUBLIC.split()
-    )
+    public = name.decode("latin-1").lower() in _PUBLIC.split()
+    return not public and _secret().match(name) is not None
 
 
 def is_regenerable(name: bytes) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 
 from repotrace.system.snapshots.exclusion import (
     RESERVED,
+    is_ordinary,
     is_refused_by_git,
     is_regenerable,
     is_secret,
@@ -150,7 +151,10 @@ class Fresh:
 
     path: bytes
     kind: str
-    """'f' file or link, 'd' folder, 'p' FIFO."""
+    """'f' file, 'l' link, 'd' folder, 'p' FIFO, 'o' socket or device."""
+    name: bytes
+    names: dict[bytes, int | str]
+    """Those of the folder it is in."""
 
 
 class Surveyor:
@@ -198,12 +202,13 @@ class Surveyor:
         folder = Folder(_settled(info, started), stat.S_IMODE(info.st_mode))
         memory.folders[path] = folder
         fresh = []
+        prefix = path + b"/" if path else b""
         for name, kind in found.items():
             old = before.get(name)
             if old is not None and self._is_as_before(path, name, old, kind):
                 folder.names[name] = old
             else:
-                fresh.append(Fresh(path + b"/" + name if path else name, kind))
+                fresh.append(Fresh(prefix + name, kind, name, folder.names))
         self._forget_names(path, before, folder, found)
         return fresh
 
@@ -227,7 +232,9 @@ class Surveyor:
 
     def rejects(self, fresh: Fresh) -> bool:
         """Whether the name alone rules it out; if so it is noted."""
-        name = fresh.path.rpartition(b"/")[2]
+        name = fresh.name
+        if fresh.kind in "fl" and is_ordinary(name):
+            return False
         is_folder = fresh.kind == "d"
         reason: Reason
         if name in RESERVED or (is_folder and self.absolute(fresh.path) == self._store):

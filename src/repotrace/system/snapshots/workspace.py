@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repotrace.errors import RepoTraceError
 from repotrace.system.git import GitError
-from repotrace.system.snapshots.exclusion import is_regenerable
+from repotrace.system.snapshots.exclusion import is_ordinary, is_regenerable
 from repotrace.system.snapshots.index import Index
 from repotrace.system.snapshots.model import Deadline, Reason
 from repotrace.system.snapshots.seeding import signature
@@ -42,14 +42,21 @@ class Work:
     add: dict[bytes, os.stat_result] = field(default_factory=dict)
     remove: set[bytes] = field(default_factory=set)
     rules_changed: bool = False
+    now: float = field(default_factory=time.time)
     touched: bool = False
     """Whether anything that a state shows may be different."""
 
     def learn(self, paths: Iterable[bytes]) -> None:
+        """Adds paths that may be captured, and every folder above them."""
+        paths = list(paths)
+        self.known.update(paths)
         parents = self.parents
+        last = b""
         for path in paths:
-            self.known.add(path)
             parent = path.rstrip(b"/").rpartition(b"/")[0]
+            if parent == last:
+                continue
+            last = parent
             while parent and parent not in parents:
                 parents.add(parent)
                 parent = parent.rpartition(b"/")[0]
@@ -234,7 +241,8 @@ class Workspace:
                     accepted = self._acceptable(surveyor, path) is not None
                 if accepted:
                     memory.unskip(path)
-                    yield Fresh(path, "d" if is_folder else "f")
+                    known = memory.folders[parent].names
+                    yield Fresh(path, "d" if is_folder else "f", name, known)
 
     def _resolve(
         self, surveyor: Surveyor, work: Work, fresh: list[Fresh], deadline: Deadline
@@ -242,10 +250,13 @@ class Workspace:
         """Decides on every new name, and walks into new folders."""
         if not work.thorough:
             self._ask_about(surveyor, work, fresh, deadline)
+        unchanged = work.tracked - work.changed.keys()
         while fresh:
             deadline.remaining()
             folders = []
             for item in fresh:
+                if item.path in unchanged and self._keep(surveyor, work, item):
+                    continue
                 if self._is_kept_folder(work, item) or not surveyor.rejects(item):
                     if item.kind == "d":
                         folders.append(item.path)
@@ -253,10 +264,27 @@ class Workspace:
                         self._place(surveyor, work, item)
             fresh = self._enter(surveyor, work, folders, deadline)
 
+    def _keep(self, surveyor: Surveyor, work: Work, item: Fresh) -> bool:
+        """Notes a file that the index has as it is; False if it needs a closer look."""
+        if item.kind not in "fl" or not is_ordinary(item.name):
+            return False
+        try:
+            info = os.lstat(surveyor.absolute(item.path))
+        except OSError:
+            return False
+        kind = stat.S_IFMT(info.st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFLNK) or info.st_size > self._size_limit:
+            return False
+        item.names[item.name] = info.st_mode
+        if info.st_ctime >= work.now - _RECENT:
+            surveyor.memory.recent[item.path] = info.st_ctime_ns
+        return True
+
     def _is_kept_folder(self, work: Work, item: Fresh) -> bool:
         """A folder that tools could make again, but of which the user tracks files."""
-        name = item.path.rpartition(b"/")[2]
-        return item.kind == "d" and is_regenerable(name) and item.path in work.parents
+        if item.kind != "d" or item.path not in work.parents:
+            return False
+        return is_regenerable(item.name)
 
     def _ask_about(
         self, surveyor: Surveyor, work: Work, fresh: list[Fresh], deadline: Deadline
@@ -265,7 +293,7 @@ class Workspace:
         scopes: dict[bytes, list[bytes]] = {}
         nested = set(surveyor.memory.nested())
         for item in fresh:
-            if item.kind in "fld" and item.path.rpartition(b"/")[2] != b".git":
+            if item.kind in "fld" and item.name != b".git":
                 scopes.setdefault(_scope(item.path, nested), []).append(item.path)
         for scope, paths in scopes.items():
             work.learn(self.index.others(scope, paths, deadline))
@@ -286,7 +314,7 @@ class Workspace:
             raise StartOver
         if path not in work.tracked or path in work.changed:
             work.add[path] = info
-        if info.st_ctime >= time.time() - _RECENT:
+        if info.st_ctime >= work.now - _RECENT:
             surveyor.memory.recent[path] = info.st_ctime_ns
 
     def _acceptable(
@@ -357,7 +385,7 @@ class Workspace:
             else:
                 self._capture(surveyor, work, path, info)
         if work.thorough:
-            work.remove |= {p for p in work.tracked if not self._is_captured(surveyor, p)}
+            work.remove |= work.tracked.difference(surveyor.memory.files())
 
     def _is_captured(self, surveyor: Surveyor, path: bytes) -> bool:
         parent, _, name = path.rpartition(b"/")

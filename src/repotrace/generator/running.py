@@ -147,6 +147,7 @@ def _plain(needs: Needs, parts: Parts) -> None:
 def _patient(needs: Needs, parts: Parts) -> None:
     """Files instead of pipes: what the command leaves behind cannot hold them open."""
     parts.use("contextlib", "os", "signal", "tempfile")
+    parts.use_from("typing", "Any")
     add_text(parts)
     fed = needs.stdin is not None
     arguments = [
@@ -165,7 +166,7 @@ def _patient(needs: Needs, parts: Parts) -> None:
             *(f"        {name} = files.enter_context(tempfile.TemporaryFile())" for name in names),
             *(_stdin_file(needs) if fed else []),
             *_guarded(needs, _call(0, "process = subprocess.Popen", arguments), parts, indent=8),
-            "        code = None",
+            "        code: Any = None",
             "        with contextlib.suppress(subprocess.TimeoutExpired):",
             f"            code = process.wait({_timeout(needs)})",
             "        with contextlib.suppress(OSError):",
@@ -209,6 +210,7 @@ def _contents(needs: Needs, parts: Parts) -> tuple[str, str]:
 def _terminal(needs: Needs, parts: Parts) -> None:
     """A terminal of the test's own, as large as the recorded variables say."""
     parts.use("contextlib", "os", "pty", "select", "signal", "time")
+    parts.use_from("typing", "Any")
     add_text(parts)
     fed = needs.stdin is not None
     arguments = [
@@ -242,7 +244,7 @@ def _terminal(needs: Needs, parts: Parts) -> None:
             "                    break",
             "            elif process.poll() is not None:",
             "                break",
-            "    code = None",
+            "    code: Any = None",
             "    with contextlib.suppress(subprocess.TimeoutExpired):",
             "        code = process.wait(max(0.1, limit - time.monotonic()))",
             "    with contextlib.suppress(OSError):",

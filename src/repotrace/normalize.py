@@ -16,7 +16,7 @@ from urllib.parse import quote
 from repotrace.config import UserRule
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import Places
-from repotrace.redact import strip_digests
+from repotrace.redact import PLACEHOLDER, strip_digests
 from repotrace.volatile import PLACE_NAMES, VOLATILE_RULES, VolatileRule
 
 __all__ = ["Normalized", "UserRule", "masks_for", "normalize"]
@@ -80,9 +80,7 @@ def masks_for(rules: Collection[str]) -> list[tuple[str, str]]:
         if rule.name in rules or (rule.name == "timestamp" and "pid" in rules)
     ]
     if "redaction" in rules:
-        masks.insert(
-            0, (r"(?a)\[REDACTED:([a-z0-9][A-Za-z0-9_.-]*):[0-9a-f]{8}\]", r"[REDACTED:\1]")
-        )
+        masks.insert(0, (PLACEHOLDER.pattern, r"[REDACTED:\1]"))
     return masks
 
 
@@ -202,17 +200,20 @@ def _compiled(regex: str) -> re.Pattern[bytes]:
 
 
 def _replacer(rule: VolatileRule, numbers: _Numbers) -> Callable[[re.Match[bytes]], bytes]:
-    if not rule.numbered:
-        template = rule.template.encode()
-        return lambda match: match.expand(template)
+    template = rule.template.encode()
+    if rule.numbered:
+        before, closing = template.rstrip(b">"), b">" if template.endswith(b">") else b""
+        prefix = before.removeprefix(rb"\g<a>")
+        keeps = prefix != before
 
-    def numbered(match: re.Match[bytes]) -> bytes:
-        number = b"%d" % numbers.number(rule.placeholder, match["v"].strip())
-        head, closing, _ = rule.placeholder.encode().partition(b">")
-        before = (match["a"] or b"") if "a" in match.re.groupindex else b""
-        return before + head + number + closing
+        def numbered(match: re.Match[bytes]) -> bytes:
+            number = numbers.number(rule.placeholder, match["v"].strip())
+            return b"%b%b%d%b" % (match["a"] if keeps else b"", prefix, number, closing)
 
-    return numbered
+        return numbered
+    if b"\\" not in template:
+        return lambda match: template
+    return lambda match: match.expand(template)
 
 
 # --- folders

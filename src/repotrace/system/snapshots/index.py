@@ -39,6 +39,7 @@ class Index:
         }
         self._user: UserRepository | None = None
         self._discovered = False
+        self._seeded: set[bytes] | None = None
 
     def prepare(self) -> None:
         """Makes the folder of this workspace, and removes a lock that a killed git left."""
@@ -54,6 +55,7 @@ class Index:
 
     def remove(self) -> None:
         """Starts from nothing at the next update."""
+        self._seeded = None
         with suppress(OSError):
             self.path.unlink()
 
@@ -72,6 +74,9 @@ class Index:
 
     def tracked(self, deadline: Deadline) -> set[bytes]:
         """Every path that the index has."""
+        seeded, self._seeded = self._seeded, None
+        if seeded is not None:
+            return seeded
         return set(self._git(["ls-files", "-z"], deadline).split(b"\0")) - {b""}
 
     # -- the user's repository -----------------------------------------------------------
@@ -119,6 +124,7 @@ class Index:
                 deadline,
                 stdin=b"".join(path + b"\0" for path in drop),
             )
+        self._seeded = set(entries) - drop
 
     def _borrow(self, objects: Path) -> None:
         """Lets the store read the user's objects, until they are copied."""

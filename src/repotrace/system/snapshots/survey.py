@@ -296,12 +296,12 @@ def _settled(info: os.stat_result, now: int) -> Stamp | None:
 
 
 def _kind(entry: os.DirEntry[bytes]) -> str:
+    if entry.is_file(follow_symlinks=False):
+        return "f"
     if entry.is_dir(follow_symlinks=False):
         return "d"
     if entry.is_symlink():
         return "l"
-    if entry.is_file(follow_symlinks=False):
-        return "f"
     try:
         return "p" if stat.S_ISFIFO(entry.stat(follow_symlinks=False).st_mode) else "o"
     except OSError:

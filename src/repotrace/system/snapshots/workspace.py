@@ -17,6 +17,7 @@ from repotrace.system.git import GitError
 from repotrace.system.snapshots.exclusion import is_ordinary, is_regenerable
 from repotrace.system.snapshots.index import Index
 from repotrace.system.snapshots.model import Deadline, Reason
+from repotrace.system.snapshots.plumbing import AS_ARGUMENTS
 from repotrace.system.snapshots.seeding import signature
 from repotrace.system.snapshots.survey import FOLDER, Fresh, Memory, Surveyor
 
@@ -39,6 +40,10 @@ class Work:
     known: set[bytes] = field(default_factory=set)
     """Paths that may be captured: tracked, or untracked and not ignored."""
     parents: set[bytes] = field(default_factory=set)
+    covered: set[bytes] = field(default_factory=set)
+    """Paths of which `known` tells all that is at and below them."""
+    whole: set[bytes] = field(default_factory=set)
+    """Repositories, nested or the workspace's own, of which `known` tells everything."""
     add: dict[bytes, os.stat_result] = field(default_factory=dict)
     remove: set[bytes] = field(default_factory=set)
     rules_changed: bool = False
@@ -185,7 +190,6 @@ class Workspace:
         if work.thorough:
             work.tracked = self.index.tracked(deadline)
             work.learn(path for path in work.tracked if work.changed.get(path) != "D")
-            work.learn(self.index.others(b"", None, deadline))
             fresh = surveyor.read(b"") or []
         self._resolve(surveyor, work, fresh, deadline)
         self._take_changes(surveyor, work)
@@ -249,10 +253,11 @@ class Workspace:
     ) -> None:
         """Decides on every new name, and walks into new folders."""
         if not work.thorough:
-            self._ask_about(surveyor, work, fresh, deadline)
+            work.learn(path for path, status in work.changed.items() if status != "D")
         unchanged = work.tracked - work.changed.keys()
         while fresh:
             deadline.remaining()
+            self._ask_about(surveyor, work, fresh, deadline)
             folders = []
             for item in fresh:
                 if item.path in unchanged and self._keep(surveyor, work, item):
@@ -289,14 +294,23 @@ class Workspace:
     def _ask_about(
         self, surveyor: Surveyor, work: Work, fresh: list[Fresh], deadline: Deadline
     ) -> None:
-        work.learn(path for path, status in work.changed.items() if status != "D")
+        """Asks git which of the names that are not tracked are to be captured."""
         scopes: dict[bytes, list[bytes]] = {}
         nested = set(surveyor.memory.nested())
         for item in fresh:
-            if item.kind in "fld" and item.name != b".git":
-                scopes.setdefault(_scope(item.path, nested), []).append(item.path)
+            path = item.path
+            if path in work.known or path in work.parents or item.kind not in "fld":
+                continue
+            if item.name == b".git" or path.rpartition(b"/")[0] in work.covered:
+                continue
+            scope = _scope(path, nested)
+            if scope not in work.whole:
+                scopes.setdefault(scope, []).append(path)
         for scope, paths in scopes.items():
             work.learn(self.index.others(scope, paths, deadline))
+            work.covered.update(paths)
+            if len(paths) > AS_ARGUMENTS:
+                work.whole.add(scope)
 
     def _place(self, surveyor: Surveyor, work: Work, item: Fresh) -> None:
         path = item.path
@@ -358,6 +372,9 @@ class Workspace:
                 continue
             if any(item.path == path + b"/.git" for item in inside):
                 work.learn(self.index.others(path, None, deadline))
+                work.covered.add(path)
+            elif path.rpartition(b"/")[0] in work.covered:
+                work.covered.add(path)
             fresh += inside
         return fresh
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from repotrace.readable import one_line, seconds, size
-from repotrace.records.command import CommandRun, Output, Signature, Termination, signal_name
+from repotrace.records.command import CommandRun, Output, Signature, Termination
 from repotrace.records.trace import STREAMS
 from repotrace.redact import PLACEHOLDER
 
@@ -14,10 +14,10 @@ def facts_of(run: CommandRun) -> list[tuple[str, str]]:
     """Name and value of each fact of `run` that is known and not what one expects anyway."""
     streams = {stream: getattr(run, stream) for stream in STREAMS}
     candidates = [
-        ("ended", one_line(run.ending)),
+        ("ended", "" if run.termination is Termination.EXITED else one_line(run.ending)),
         ("duration", _duration(run)),
         ("failure", failure(run.signature) if run.signature else ""),
-        ("executable", one_line(run.resolved or "")),
+        ("program", one_line(run.resolved or "")),
         ("repository", _repository(run)),
         ("time limit", f"{run.timeout:g} s" if run.timeout else ""),
         ("standard input", _standard_input(run)),
@@ -39,13 +39,13 @@ def ending(run: CommandRun) -> str:
 
 
 def failure(signature: Signature) -> str:
-    """The failure in one line: `ValueError: too big in app.py::load`; empty if untyped."""
-    if not signature.typed:
+    """The failure in one line: `ValueError: too big in app.py::load`.
+
+    Empty if the signature says no more than the way of ending does.
+    """
+    if not signature.typed or signature.kind in ("signal", "timeout", "spawn_error"):
         return ""
-    if signature.kind == "signal" and signature.signal:
-        what = signal_name(signature.signal)
-    else:
-        what = ": ".join(part for part in (signature.exception, signature.message) if part)
+    what = ": ".join(part for part in (signature.exception, signature.message) if part)
     where = f" in {signature.frame}" if what and signature.frame else ""
     tests = signature.failing_tests
     shown = ", ".join(tests[:5]) + (f" and {len(tests) - 5} more" if len(tests) > 5 else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from functools import cache
+from math import isfinite
 
 from repotrace.records.base import printable
 from repotrace.records.command import CommandRun
@@ -95,7 +96,9 @@ def shell_line(run: CommandRun) -> str:
 def _shell_word(word: str) -> str:
     raw = word.encode("utf-8", "surrogateescape" if _is_encodable(word) else "backslashreplace")
     if visible(word) == word and raw.decode("utf-8", "replace") == word:
-        return shlex.quote(word)
+        # Python within quotes is common, and nobody can read '"'"'.
+        plain = "'" in word and not set(word) & set('"$`\\!')
+        return f'"{word}"' if plain else shlex.quote(word)
     return "$'" + "".join(_ansi_c(byte) for byte in raw) + "'"
 
 
@@ -115,7 +118,11 @@ def _ansi_c(byte: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration for people: `0.03 s`, `12.4 s`, `3 min 20 s`."""
+    """A duration for people: `4 ms`, `0.03 s`, `12.4 s`, `3 min 20 s`."""
+    if not isfinite(value):
+        return f"{value} s"
+    if value < 0.01:
+        return f"{value * 1000:.0f} ms"
     if value < 10:
         return f"{value:.2f} s"
     if value < 120:

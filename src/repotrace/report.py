@@ -65,7 +65,10 @@ class ReportSection(Record):
 
     def render(self) -> list[str]:
         """Heading, body, and a blank line."""
-        return [f"## {self.title}", *self.lines, ""]
+        end = len(self.lines)
+        while end and not self.lines[end - 1]:
+            end -= 1
+        return [f"## {self.title}", *self.lines[:end], ""]
 
 
 def format_report(
@@ -238,9 +241,10 @@ def format_datetime(value: datetime | str | None) -> str:
             value = datetime.fromisoformat(text)
         except ValueError:
             return text
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return _aware(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except OverflowError:  # year 1 or 9999, and a zone that leads out of them
+        return value.isoformat()
 
 
 def format_exit_code(code: int | None) -> str:
@@ -253,8 +257,10 @@ def format_exit_code(code: int | None) -> str:
 
 
 def exit_cell(result: ReplayResult) -> str:
-    """The observed exit code, or how the command ended where it has none."""
+    """The observed exit code, or in a few words how the command ended where it has none."""
     run = result.observed
+    if run is not None and run.termination is Termination.SPAWN_ERROR:
+        return "not started"
     if run is not None and run.exit_code is None and run.termination is not Termination.SIGNALED:
         return one_line(run.ending)
     return format_exit_code(result.exit_code)
@@ -298,6 +304,20 @@ def _headline(result: ReplayResult) -> str:
             return label
 
 
+def was_changed(report: BugReport) -> bool:
+    """Whether `report` was changed after it was made (storing it takes a moment)."""
+    if report.updated_at is None:
+        return False
+    record = report.metadata.get("command_run")
+    duration = record.get("duration") if isinstance(record, dict) else None
+    took = duration if isinstance(duration, float) else 0.0
+    return (_aware(report.updated_at) - _aware(report.created_at)).total_seconds() > took + 5
+
+
+def _aware(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
 def _summary_lines(
     report: BugReport, run: CommandRun | None, result: ReplayResult | None
 ) -> list[str]:
@@ -310,7 +330,7 @@ def _summary_lines(
         ("Assignee", inline(report.assignee or "")),
         ("Tags", tags or MISSING),
         ("Created", format_datetime(report.created_at)),
-        ("Updated", format_datetime(report.updated_at) if report.updated_at else ""),
+        ("Updated", format_datetime(report.updated_at) if was_changed(report) else ""),
         ("Title", inline(report.title) if result else ""),
         ("Ended", inline(ending(run)) if run else ""),
         ("Failure", inline(failure(run.signature)) if run and run.signature else ""),
@@ -319,7 +339,9 @@ def _summary_lines(
     if report.description and report.description.strip():
         lines += ["", *prose(report.description)]
     if run is not None:
-        lines += ["", *fence(shell_line(run), "sh"), *_excerpt(run)]
+        lines += ["", *fence(shell_line(run), "sh")]
+        if result is None:
+            lines += _excerpt(run)
     return lines
 
 
@@ -340,21 +362,21 @@ def _excerpt(run: CommandRun) -> list[str]:
 
 def _outcome_lines(run: CommandRun | None, result: ReplayResult) -> list[str]:
     label = outcome_label(result.outcome) if result.ran else "could not be run"
+    observed, recorded = result.observed, result.expected
+    lines = [f"**Outcome:** `{row_outcome(result)}` ({label})"]
+    if result.ran and result.verdict not in ("", "same"):
+        lines.append(f"**Verdict:** {inline(describe(result))}")
+    if result.repeats > 1:
+        lines.append(f"**Runs:** reproduced {result.reproduced} of {result.repeats} times")
     expected = format_exit_code(result.expected_exit_code)
-    lines = [
-        f"**Outcome:** `{row_outcome(result)}` ({label})",
-        f"**Exit code:** {format_exit_code(result.exit_code)} (recorded {expected})",
+    lines.append(f"**Exit code:** {format_exit_code(result.exit_code)} (recorded {expected})")
+    if observed and recorded and not _both_exited(observed, recorded):
+        told = f"{observed.ending} (recorded: {recorded.ending})"
+        lines.append(f"**Ended:** {inline(told)}")
+    lines += [
         f"**Working directory:** {code_span(result.cwd)}",
         f"**Command:** {code_span(command_line(run)) if run else MISSING}",
     ]
-    if result.verdict not in ("", "same"):
-        lines.insert(1, f"**Verdict:** {inline(describe(result))}")
-    observed, recorded = result.observed, result.expected
-    if observed and recorded and not _both_exited(observed, recorded):
-        told = f"{observed.ending} (recorded: {recorded.ending})"
-        lines.insert(-2, f"**Ended:** {inline(told)}")
-    if result.repeats > 1:
-        lines.append(f"**Runs:** reproduced {result.reproduced} of {result.repeats} times")
     differences = ", ".join(result.differences) if result.ran else result.detail
     lines = [*hard_breaks(lines), "", f"Differences: {inline(differences) or 'none'}"]
     tests = [
@@ -364,8 +386,6 @@ def _outcome_lines(run: CommandRun | None, result: ReplayResult) -> list[str]:
     ]
     if tests:
         lines += ["", *tests]
-    if result.rules:
-        lines += ["", f"Not counted as differences: {inline(', '.join(result.rules))}"]
     return lines + _difference(result)
 
 
@@ -374,10 +394,9 @@ def _both_exited(*runs: CommandRun) -> bool:
 
 
 def _difference(result: ReplayResult) -> list[str]:
-    if result.expected is None or result.observed is None or result.verdict == "same":
+    if result.verdict == "same":
         return []
-    found = explain(result.expected, result.observed)
-    lines = [truncate(diff_line(line.kind, readable(line.text)), 500) for line in found]
+    lines = diff_lines(result)
     if not lines:
         return []
     if len(lines) <= _DIFF_LINES // 4:
@@ -387,6 +406,14 @@ def _difference(result: ReplayResult) -> list[str]:
     return ["", *details(f"Diff: {len(lines)} lines", fence("\n".join(shown), "diff"))]
 
 
+def diff_lines(result: ReplayResult) -> list[str]:
+    """A readable diff of what was recorded and what was observed, in the unified form."""
+    if result.expected is None or result.observed is None:
+        return []
+    found = explain(result.expected, result.observed)
+    return [truncate(diff_line(line.kind, readable(line.text)), 500) for line in found]
+
+
 def diff_line(kind: str, text: str) -> str:
     """One line of a unified diff."""
-    return text if kind == "@" else f"{kind}{text}"
+    return f"@@ {text} @@" if kind == "@" else f"{kind}{text}"

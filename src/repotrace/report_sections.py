@@ -34,6 +34,9 @@ def metadata_lines(metadata: Mapping[str, Any], facts: Iterable[tuple[str, str]]
         lines += _value_lines(key, metadata[key])
     for key in _LAST:
         value = metadata.get(key)
+        if key == "environment" and isinstance(value, dict) and "cwd" in value:
+            same = value["cwd"] == metadata.get("cwd")
+            value = {name: item for name, item in value.items() if name != "cwd" or not same}
         counted = key == "events" and isinstance(value, list) and value
         lines += _value_lines(key, len(value) if counted and value else value)
     return lines or ["_No metadata._"]

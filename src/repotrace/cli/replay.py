@@ -23,6 +23,7 @@ from repotrace.cli.options import (
     print_json,
     say,
 )
+from repotrace.readable import shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun
 from repotrace.records.replay import ReplayResult
@@ -130,13 +131,6 @@ def replay_once(
     if problem is not None:
         complain(problem.message, problem.hint)
     return result
-
-
-def shell_line(run: CommandRun) -> str:
-    """The recorded command as one would type it."""
-    from repotrace.records.base import printable
-
-    return printable(run.script if run.script is not None else shlex.join(run.argv))
 
 
 def _variables(pairs: list[str]) -> dict[str, str]:

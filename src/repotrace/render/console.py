@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Literal
 
 from rich.console import Console
 
-WIDE = 200
+WIDE = 1000
 """Columns where the output is no terminal, so that nothing that is read by a program is cut."""
 
 
@@ -18,13 +19,15 @@ def console(*, stderr: bool = False, color: str = "auto") -> Console:
     colours elsewhere too), `always` or `never`.
     """
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else WIDE
+    told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    systems: dict[str, Literal["auto", "standard"] | None] = {"always": "standard", "never": None}
     return Console(
         file=stream,
-        width=width,
+        width=None if told else WIDE,
+        height=None if told else 25,  # without one, Rich would not believe the width
         force_terminal=True if color == "always" else None,
-        no_color=True if color == "never" else None,
-        color_system=None if color == "never" else "auto",
+        no_color={"always": False, "never": True}.get(color),
+        color_system=systems.get(color, "auto"),
         markup=False,
         highlight=False,
         emoji=False,

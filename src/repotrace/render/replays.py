@@ -11,7 +11,7 @@ from rich.text import Text
 
 from repotrace.comparison import DiffLine, explain
 from repotrace.config import UserRule
-from repotrace.readable import one_line, visible
+from repotrace.readable import one_line, readable
 from repotrace.records.replay import CANNOT_RUN, ReplayResult, ReplaySummary
 from repotrace.report import (
     describe,
@@ -60,7 +60,7 @@ def differences_view(result: ReplayResult, user_rules: Sequence[UserRule]) -> Re
 
 def _diff_line(line: DiffLine) -> Text:
     mark = "" if line.kind == "@" else line.kind
-    text = Text(f"  {mark}{visible(line.text)}", style=_STYLES.get(line.kind, ""))
+    text = Text(f"  {mark}{readable(line.text)}", style=_STYLES.get(line.kind, ""))
     if line.rules and line.kind in "+-":
         text.append(f"   [{', '.join(sorted(line.rules))}]", style="dim")
     return text

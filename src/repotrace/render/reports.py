@@ -13,15 +13,21 @@ from rich.text import Text
 
 from repotrace.errors import NoCommand
 from repotrace.facts import facts_of
-from repotrace.readable import one_line, shell_line, truncate
+from repotrace.readable import one_line, readable, shell_line, truncate, visible
 from repotrace.records.bug import BugReport
+from repotrace.records.command import signal_name
 from repotrace.records.trace import command_run_of
+from repotrace.report import was_changed
 from repotrace.storage import Occurrences, RecordedVerdict
 
 MISSING = "—"
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _LONGEST = 160
+_FIRST = {"cwd": 0, "exit_code": 1}
+_HOST = {"python_version": "python", "executable": "python executable", "platform": "platform"}
+_DEFAULT_TITLES = ("Command failed: ", "Command captured: ")
+_SHORT_VERDICTS = {"same-after-normalising": "same (normalised)"}
 
 
 def age(then: datetime, now: datetime) -> str:
@@ -60,7 +66,7 @@ def _fields(report: BugReport) -> Table:
     table.add_column("Value", overflow="fold")
     rows: list[tuple[str, object]] = [
         ("id", report.id),
-        ("title", report.title),
+        ("title", one_line(report.title)),
         ("description", report.description),
         ("status", report.status),
         ("severity", report.severity or MISSING),
@@ -68,27 +74,32 @@ def _fields(report: BugReport) -> Table:
         ("assignee", report.assignee),
         ("tags", ", ".join(report.tags) or MISSING),
         ("created_at", report.created_at),
-        ("updated_at", report.updated_at),
+        ("updated_at", report.updated_at if was_changed(report) else None),
     ]
     for name, value in rows:
         if value is not None:
-            table.add_row(name, Text(one_line(str(value))))
+            table.add_row(name, Text(readable(str(value)).strip("\n")))
     return table
 
 
 def _metadata(report: BugReport) -> list[tuple[str, str]]:
     """Plain values as they are, the long ones as facts."""
+    metadata = report.metadata
+    names = sorted(metadata, key=lambda name: (_FIRST.get(name, len(_FIRST)), name))
     rows = [
-        (name, truncate(one_line(repr(value)), _LONGEST))
-        for name, value in report.metadata.items()
+        (name, truncate(visible(repr(metadata[name])), _LONGEST))
+        for name in names
         if name not in ("events", "command_run", "environment", "schema_version")
     ]
-    environment = report.metadata.get("environment")
+    events = metadata.get("events")
+    if isinstance(events, list) and events:
+        rows.append(("events", f"[...] ({len(events)})"))
+    environment = metadata.get("environment")
     if isinstance(environment, Mapping):
         rows += [
-            (name, one_line(str(environment[name])))
-            for name in ("python_version", "executable", "platform")
-            if name in environment
+            (label, one_line(str(environment[name])))
+            for name, label in _HOST.items()
+            if environment.get(name)
         ]
     try:
         run = command_run_of(report)
@@ -97,8 +108,8 @@ def _metadata(report: BugReport) -> list[tuple[str, str]]:
     rows.append(("command", one_line(shell_line(run))))
     rows += facts_of(run)
     for name, output in (("stdout", run.stdout), ("stderr", run.stderr)):
-        lines = output.text.splitlines()
-        if lines:
+        lines = readable(output.text).strip("\n").split("\n")
+        if lines != [""]:
             last = truncate(one_line(lines[-1]), 80)
             rows.append((name, f"{len(lines)} line{'s' * (len(lines) > 1)}, the last: {last}"))
     return rows
@@ -116,25 +127,49 @@ def _verdict(verdict: RecordedVerdict, now: datetime) -> Text:
 
 
 def report_list_table(rows: Sequence[Mapping[str, Any]], *, now: datetime) -> Table:
-    """`list --long`. The keys of a row are those of `list --json`."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """`list --long`. The keys of a row are those of `list --json`.
+
+    Where room is short, titles give way, then verdicts; ids never do.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("Report", style="cyan", no_wrap=True)
-    table.add_column("Title", overflow="ellipsis", no_wrap=True, ratio=1)
-    table.add_column("Ended", no_wrap=True)
+    table.add_column("Title")
+    table.add_column("Exit", no_wrap=True)
     table.add_column("Seen", justify="right", no_wrap=True)
     table.add_column("Last", justify="right", no_wrap=True)
     table.add_column("Status", no_wrap=True)
-    table.add_column("Verdict", no_wrap=True)
+    table.add_column("Verdict")
     for row in rows:
         seen = datetime.fromisoformat(row["last_seen"])
         seen = seen if seen.tzinfo else seen.replace(tzinfo=UTC)
+        verdict = one_line(row["last_verdict"] or MISSING)
         table.add_row(
             Text(one_line(row["id"])),
-            Text(one_line(row["title"])),
-            Text(truncate(one_line(row["ending"] or MISSING), 40)),
+            _shrinking(_short_title(row["title"])),
+            Text(_short_ending(row)),
             Text(f"{row['occurrences']}x"),
             Text(age(seen, now)),
-            Text(one_line(row["status"])),
-            Text(one_line(row["last_verdict"] or MISSING)),
+            Text(one_line(row["status"], 20)),
+            _shrinking(_SHORT_VERDICTS.get(verdict, verdict)),
         )
     return table
+
+
+def _shrinking(text: str) -> Text:
+    """Text whose column may be narrowed: the cell ends with `…` then, on one line."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _short_title(title: str) -> str:
+    """The command alone where the title is the default one."""
+    for prefix in _DEFAULT_TITLES:
+        title = title.removeprefix(prefix)
+    return one_line(title)
+
+
+def _short_ending(row: Mapping[str, Any]) -> str:
+    """`7`, `SIGSEGV`, `timed out`, `not started`, `interrupted`."""
+    code = row["exit_code"]
+    if isinstance(code, int):
+        return signal_name(-code) if code < 0 else str(code)
+    return one_line(str(row["ending"] or MISSING).partition(":")[0].partition(" after")[0], 20)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -145,7 +146,7 @@ def report_list_table(rows: Sequence[Mapping[str, Any]], *, now: datetime) -> Ta
         verdict = one_line(row["last_verdict"] or MISSING)
         table.add_row(
             Text(one_line(row["id"])),
-            _shrinking(_short_title(row["title"])),
+            _Title(one_line(row["title"])),
             Text(_short_ending(row)),
             Text(f"{row['occurrences']}x"),
             Text(age(seen, now)),
@@ -160,11 +161,20 @@ def _shrinking(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
-def _short_title(title: str) -> str:
-    """The command alone where the title is the default one."""
-    for prefix in _DEFAULT_TITLES:
-        title = title.removeprefix(prefix)
-    return one_line(title)
+class _Title:
+    """A title; where it does not fit, the command alone if the title is the default one."""
+
+    def __init__(self, title: str) -> None:
+        self._whole = Text(title)
+        for prefix in _DEFAULT_TITLES:
+            title = title.removeprefix(prefix)
+        self._short = _shrinking(title)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._whole)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._whole if self._whole.cell_len <= options.max_width else self._short
 
 
 def _short_ending(row: Mapping[str, Any]) -> str:

@@ -68,6 +68,18 @@ def exact(snapshot: Snapshot) -> str:
     return snapshot.state_id
 
 
+def check_exact(store: SnapshotStore, workspace: Path, into: Path) -> str:
+    """Takes a state, makes it again elsewhere, and compares the two."""
+    state = exact(store.take(workspace, ref=REF))
+    store.materialise(state, into)
+    assert picture(into) == picture(workspace)
+    return state
+
+
+def left_out(snapshot: Snapshot) -> dict[str, str]:
+    return {item.path: item.reason for item in snapshot.not_captured}
+
+
 NAMES = [b"a", b"b", b"caf\xc3\xa9", b"\xff", b"n\nl", b" s", b"-x", b"git~1", b":(glob)*"]
 CONTENTS = [b"", b"x", b"a\r\nb\n", b"$Id$\n", b"\0\xff", b"line\n" * 40]
 ATTRIBUTES = [b"* text=auto eol=crlf\n", b"* ident filter=x\n", b"* working-tree-encoding=UTF-16\n"]

@@ -56,6 +56,9 @@ _IDENTITY = "RepoTrace <repotrace@localhost>"
 _SIZES = 200
 """So many left-out files have their size looked up anew at every snapshot."""
 _WEIGHED_EVERY = 100
+"""Changed states after which the store's size is looked at again, at the latest."""
+_WEIGHED_FOR = 600
+"""Seconds after which it is, whoever writes into it."""
 
 type Names = list[str]
 type Entries = list[Entry]
@@ -141,6 +144,7 @@ class SnapshotStore:
             locked(workspace.index.lock, deadline=deadline),
             locked(self.path / "lock", shared=True, deadline=deadline),
         ):
+            self._weigh()
             memory = workspace.look(deadline)
             unsettled = tuple(text(path) for path in sorted(workspace.unsettled()))
             if not memory.state_id:
@@ -189,7 +193,7 @@ class SnapshotStore:
         tip = self._resolve(ref)
         if tip is not None and self._commit_tree(tip) == memory.state_id:
             return False
-        self._weigh()
+        self._changes += 1
         now = int(time.time())
         parent = f"parent {tip}\n" if tip else ""
         lines = [
@@ -206,11 +210,20 @@ class SnapshotStore:
         return True
 
     def _weigh(self) -> None:
-        """Looks now and then whether the store has outgrown its cap."""
-        if self._changes % _WEIGHED_EVERY == 0 or self._full:
+        """Refuses to take more where the store has outgrown its cap; looks now and then."""
+        mark = self.path / "weighed"
+        now = time.time()
+        try:
+            due = not 0 <= now - mark.stat().st_mtime < _WEIGHED_FOR
+        except FileNotFoundError:
+            due = True
+        if due or self._full or self._changes >= _WEIGHED_EVERY:
+            self._changes = 0
             self._full = upkeep.size_of(self.path) > self.cap
-        self._changes += 1
+            mark.touch(mode=0o600)
         if self._full:
+            # Others are not to believe for long that there is room.
+            os.utime(mark, (0, 0))
             raise RepoTraceError(
                 f"The snapshot store is larger than {self.cap} bytes.",
                 hint="Make room with: repotrace runs gc",

@@ -7,16 +7,46 @@ from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
-from repotrace.readable import one_line
+from repotrace.readable import one_line, visible
 from repotrace.records.replay import ReplayResult, ReplaySummary
-from repotrace.report import describe, exit_cell, format_replays, percent, row_outcome
+from repotrace.report import (
+    describe,
+    diff_lines,
+    exit_cell,
+    format_replays,
+    percent,
+    row_outcome,
+)
 
-FORMATS = ("table", "markdown", "json", "junit", "github")
+_DIFF_LINES = 200
+
+CLOSED = ("closed", "fixed", "resolved", "done")
+"""Statuses of reports that a gate expects not to fail any more."""
 
 
-def sweep_text(summary: ReplaySummary, format: str) -> str:  # noqa: A002 - the option's name
-    """`summary` in one of `FORMATS`. Raises KeyError for another one."""
-    return _WRITERS[format](summary)
+def sweep_text(
+    summary: ReplaySummary,
+    format: str,  # noqa: A002 - the option's name
+    *,
+    gate: bool = False,
+) -> str:
+    """`summary` as `table`, `markdown`, `json`, `junit` or `github`; KeyError for another one.
+
+    `gate` decides what JUnit and GitHub call a failure, see `as_expected`.
+    """
+    match format:
+        case "junit":
+            return format_junit(summary, gate=gate)
+        case "github":
+            return format_github(summary, gate=gate)
+        case _:
+            return _WRITERS[format](summary)
+
+
+def as_expected(result: ReplayResult, *, gate: bool = False) -> bool:
+    """Whether the command ran and the failure is there; with `gate`: not there if closed."""
+    closed = gate and result.status.lower() in CLOSED
+    return result.ran and result.matched is not closed
 
 
 def sweep_json(summary: ReplaySummary) -> dict[str, Any]:
@@ -48,6 +78,8 @@ def _row(result: ReplayResult) -> dict[str, Any]:
         "fixed_tests": result.fixed_tests,
         "still_failing": result.still_failing,
         "new_failing": result.new_failing,
+        "reproduced": result.reproduced,
+        "repeats": result.repeats,
         "missing": result.missing,
         "duration": result.duration,
     }
@@ -57,7 +89,9 @@ def format_json(summary: ReplaySummary) -> str:
     """`sweep_json` as text."""
     import json
 
-    return json.dumps(sweep_json(summary), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(sweep_json(summary), indent=2, ensure_ascii=False)
+    # A lone surrogate in a title has no UTF-8, but it has a JSON escape of this very form.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
 
 
 @cache
@@ -66,26 +100,30 @@ def _forbidden() -> re.Pattern[str]:
     return re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def format_junit(summary: ReplaySummary) -> str:
-    """JUnit XML: a test case a report; a failure if it differs, an error if it cannot run.
+def format_junit(summary: ReplaySummary, *, gate: bool = False) -> str:
+    """JUnit XML: a test case a report; an error if it cannot run, a failure if it is not
+    `as_expected`, with the diff of the outputs.
 
-    Characters that XML forbids become U+FFFD.
+    Control characters, which XML forbids, are made visible.
     """
+    failures = [
+        result for result in summary.results if result.ran and not as_expected(result, gate=gate)
+    ]
     suite = ElementTree.Element(
         "testsuite",
         name="repotrace replay-all",
         tests=str(summary.total),
-        failures=str(summary.differed),
+        failures=str(len(failures)),
         errors=str(summary.failed),
         skipped="0",
     )
     for result in summary.results:
         case = _case(suite, result.report_id, result.duration or 0.0)
-        if not result.matched:
+        if not as_expected(result, gate=gate):
             kind = "failure" if result.ran else "error"
-            problem = ElementTree.SubElement(case, kind, message=_xml(describe(result)))
+            problem = ElementTree.SubElement(case, kind, message=_xml(_problem(result)))
             problem.set("type", _xml(result.verdict or row_outcome(result)))
-            problem.text = _xml(f"{result.title}\n{describe(result)}\n")
+            problem.text = _xml("\n".join([result.title, _problem(result), *_diff(result), ""]))
     for name, reason in summary.unreadable:
         case = _case(suite, name, 0.0)
         ElementTree.SubElement(case, "error", message=_xml(reason), type="unreadable")
@@ -102,16 +140,26 @@ def _case(suite: ElementTree.Element, name: str, duration: float) -> ElementTree
     )
 
 
+def _problem(result: ReplayResult) -> str:
+    return f"closed, but reproduced: {describe(result)}" if result.matched else describe(result)
+
+
+def _diff(result: ReplayResult) -> list[str]:
+    lines = diff_lines(result)
+    more = len(lines) - _DIFF_LINES
+    return lines if more <= 0 else [*lines[:_DIFF_LINES], f"@@ {more} more lines @@"]
+
+
 def _xml(text: str) -> str:
-    return _forbidden().sub("\ufffd", text)
+    return _forbidden().sub("\ufffd", visible(text))
 
 
-def format_github(summary: ReplaySummary) -> str:
-    """Workflow commands: an error for each report that does not reproduce, then one line."""
+def format_github(summary: ReplaySummary, *, gate: bool = False) -> str:
+    """Workflow commands: an error for each report that is not `as_expected`, then one line."""
     lines = [
-        _annotation(result.report_id, f"{row_outcome(result)}: {describe(result)}")
+        _annotation(result.report_id, f"{row_outcome(result)}: {_problem(result)}")
         for result in summary.results
-        if not result.matched
+        if not as_expected(result, gate=gate)
     ]
     lines += [_annotation(name, f"unreadable: {reason}") for name, reason in summary.unreadable]
     lines.append(_counts(summary))
@@ -119,8 +167,8 @@ def format_github(summary: ReplaySummary) -> str:
 
 
 def _annotation(name: str, text: str) -> str:
-    title = _escaped(f"replay {name}").replace(":", "%3A").replace(",", "%2C")
-    return f"::error title={title}::{_escaped(text)}"
+    title = _escaped(one_line(f"replay {name}")).replace(":", "%3A").replace(",", "%2C")
+    return f"::error title={title}::{_escaped(one_line(text))}"
 
 
 def _escaped(text: str) -> str:
@@ -148,6 +196,4 @@ _WRITERS = {
     "table": format_plain,
     "markdown": format_replays,
     "json": format_json,
-    "junit": format_junit,
-    "github": format_github,
 }

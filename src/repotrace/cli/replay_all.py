@@ -24,14 +24,11 @@ from repotrace.cli.options import (
     say,
 )
 from repotrace.cli.replay import COULD_NOT_RUN, DIFFERENT, REPRODUCED, options_for
-from repotrace.records.replay import ReplayResult, ReplaySummary
+from repotrace.records.replay import ReplaySummary
 from repotrace.replay import remember
 from repotrace.replay import replay_all as sweep
 
 Format = Literal["table", "markdown", "json", "junit", "github"]
-
-CLOSED = ("closed", "fixed", "resolved", "done")
-"""Statuses of reports that `--gate` expects not to fail any more."""
 
 
 def replay_all(
@@ -76,7 +73,7 @@ def replay_all(
     problem = remember(opened.store, summary.results)
     if problem is not None:
         complain(problem.message, problem.hint)
-    _emit(opened, summary, format, output, overwrite=overwrite)
+    _emit(opened, summary, format, output, overwrite=overwrite, gate=gate)
     unfinished = total - summary.total
     if unfinished > 0:
         complain(f"interrupted; {unfinished} of {total} reports were not replayed")
@@ -112,6 +109,7 @@ def _emit(
     output: Path | None,
     *,
     overwrite: bool,
+    gate: bool,
 ) -> None:
     from repotrace.sweeps import sweep_text
 
@@ -126,7 +124,7 @@ def _emit(
         console(color=opened.color).print(replay_table(summary))
         say(sweep_line(summary))
         return
-    text = sweep_text(summary, format)
+    text = sweep_text(summary, format, gate=gate)
     if output is None:
         say(text.rstrip("\n"))
     else:
@@ -138,9 +136,7 @@ def _emit(
 def _exit_code(summary: ReplaySummary, *, gate: bool) -> int:
     if summary.failed:
         return COULD_NOT_RUN
-    good = all(_as_expected(result) if gate else result.matched for result in summary.results)
+    from repotrace.sweeps import as_expected
+
+    good = all(as_expected(result, gate=gate) for result in summary.results)
     return REPRODUCED if good else DIFFERENT
-
-
-def _as_expected(result: ReplayResult) -> bool:
-    return result.matched is not (result.status.lower() in CLOSED)

@@ -577,9 +577,9 @@ def test_row_56_arguments_that_cannot_be_passed(repotrace: Shell) -> None:
     assert done.returncode == 1
     code = (
         "import sys\n"
-        "from repotrace.cli.app import app\n"
+        "from repotrace.cli.app import main\n"
         "sys.argv = ['repotrace', 'capture', 'echo', 'a\\0b']\n"
-        "app()\n"
+        "main()\n"
     )
     nul = subprocess.run(
         [sys.executable, "-c", code],

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from urllib.parse import quote
 
 from repotrace.config import UserRule
 from repotrace.errors import RepoTraceError
@@ -276,6 +275,9 @@ def _alternatives(
 
 
 def _plain_forms(path: bytes) -> Iterator[bytes]:
+    # Late, since a capture that has nothing to normalise should not pay for it.
+    from urllib.parse import quote
+
     yield re.escape(path[1:])
     quoted = quote(path).encode()
     if quoted != path:
@@ -287,6 +289,8 @@ def _json_forms(path: bytes) -> Iterator[bytes]:
 
 
 def _percent_forms(path: bytes) -> Iterator[bytes]:
+    from urllib.parse import quote
+
     parts = (re.escape(quote(part, safe="").encode()) for part in path[1:].split(b"/"))
     yield b"%2[Ff]".join(parts)
 

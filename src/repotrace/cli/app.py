@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -10,30 +13,26 @@ import typer
 
 from repotrace import __version__
 from repotrace.cli import boundary
-from repotrace.cli.capture import capture
-from repotrace.cli.generate import generate
-from repotrace.cli.list_reports import list_reports
 from repotrace.cli.options import Globals
-from repotrace.cli.replay import replay
-from repotrace.cli.replay_all import replay_all
-from repotrace.cli.report import report
-from repotrace.cli.set_fields import set_fields
-from repotrace.cli.show import show
 from repotrace.errors import RepoTraceError
 
-app = typer.Typer(
-    name="repotrace",
-    cls=boundary.Commands,
-    help="Keep what failed, replay it later, and turn it into a regression test.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "capture": "repotrace.cli.capture:capture",
+    "list": "repotrace.cli.list_reports:list_reports",
+    "show": "repotrace.cli.show:show",
+    "replay": "repotrace.cli.replay:replay",
+    "replay-all": "repotrace.cli.replay_all:replay_all",
+    "report": "repotrace.cli.report:report",
+    "generate": "repotrace.cli.generate:generate",
+    "set": "repotrace.cli.set_fields:set_fields",
+    "version": "repotrace.cli.version:version",
+}
+"""Where each command lives, in the order of the help. One is imported when it is wanted."""
 
-PASS_THROUGH = {"allow_interspersed_args": False}
-"""Everything from the first word of the command on belongs to the command."""
+PASS_THROUGH = frozenset({"capture"})
+"""Commands that take another command: from its first word on, everything belongs to that."""
+
+_WITH_VALUE = ("-C", "--directory", "--home", "--color")
 
 
 def _print_version(wanted: bool) -> None:
@@ -42,7 +41,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def start(
     ctx: typer.Context,
     directory: Annotated[
@@ -72,22 +70,39 @@ def start(
     ctx.obj = Globals(home=home.absolute() if home else None, color=color)
 
 
-def version() -> None:
-    """Print the installed version"""
-    typer.echo(__version__)
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with the commands `names`, all of them by default."""
+    app = typer.Typer(
+        name="repotrace",
+        cls=boundary.Commands,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(start)
+    for name in names:
+        module, _, function = COMMANDS[name].partition(":")
+        settings = {"allow_interspersed_args": False} if name in PASS_THROUGH else None
+        app.command(name, context_settings=settings)(getattr(import_module(module), function))
+    return app
 
 
-app.command("capture", context_settings=PASS_THROUGH)(capture)
-app.command("list")(list_reports)
-app.command("show")(show)
-app.command("replay")(replay)
-app.command("replay-all")(replay_all)
-app.command("report")(report)
-app.command("generate")(generate)
-app.command("set")(set_fields)
-app.command("version")(version)
+def wanted(argv: Sequence[str]) -> Iterable[str]:
+    """The command that `argv` names; all of them where it names none, as for the help.
+
+    Importing and describing the others would cost more than a short command takes.
+    """
+    words = iter(argv)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return (word,) if word in COMMANDS else COMMANDS
+    return COMMANDS
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
-    boundary.run(app)
+    boundary.run(make_app(wanted(sys.argv[1:])))

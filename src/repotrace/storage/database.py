@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from repotrace._version import __version__
 from repotrace.errors import NewerSchema, RepoTraceError
@@ -108,6 +107,7 @@ class Database:
 
     def _open_to_read(self) -> sqlite3.Connection:
         import sqlite3
+        from urllib.parse import quote
 
         if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
             connection = self._connect()

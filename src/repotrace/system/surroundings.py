@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ def places_of(cwd: str, environ: Mapping[str, str], repository: str | None) -> P
         repository=os.path.realpath(repository) if repository else None,
         venv=venv,
         python=python,
-        tmp=os.path.realpath(environ.get("TMPDIR") or tempfile.gettempdir()),
+        tmp=os.path.realpath(environ.get("TMPDIR") or "/tmp"),
         home=os.path.realpath(home) if home else None,
     )
 

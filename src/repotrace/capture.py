@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repotrace.comparison import compare
 from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
 from repotrace.records.bug import BugReport, TraceEvent
@@ -184,6 +183,9 @@ def is_same_failure(report: BugReport, run: CommandRun) -> bool:
         return False
     if not _same_place(known, run):
         return False
+    # Late: most captures are the first of their kind.
+    from repotrace.comparison import compare
+
     return compare(known, run).verdict.matched
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from repotrace.normalize import Normalized, UserRule, normalize
+from repotrace.config import UserRule
 from repotrace.records.base import Record
-from repotrace.records.command import CommandRun, Output, Signature, Termination
+from repotrace.records.command import CommandRun, Output, Places, Signature, Termination
 from repotrace.redact import strip_digests
-from repotrace.signatures import message_shape, signature_of
+
+if TYPE_CHECKING:
+    from repotrace.normalize import Normalized
+
+# `normalize` and `signatures` come with many patterns. They are imported where two runs turn out
+# to differ, so that the capture of a known failure, which is none, need not pay for them.
 
 type Match = Literal["normal", "exact", "exit-code"]
 
@@ -81,18 +86,20 @@ def compare(
     if match == "exit-code":
         if not endings:
             return Comparison(verdict=Verdict.SAME, detail="no differences (exit code only)")
-        return _changed(expected, observed, endings)
+        return _changed(expected, observed, tuple(endings))
     streams = [stream for stream in _streams(expected) if not _equal(expected, observed, stream)]
-    differences = [*endings, *(f"{stream} differs" for stream in streams)]
+    differences = (*endings, *(f"{stream} differs" for stream in streams))
     if not differences:
         return Comparison(verdict=Verdict.SAME, detail="no differences")
-    if match == "exact":
+    if expected.termination is observed.termination is Termination.SPAWN_ERROR and not endings:
+        return Comparison(verdict=Verdict.SAME, detail="no differences")
+    judged = None
+    if not endings and match != "exact":
+        judged = _equal_after_normalising(expected, observed, streams, user_rules)
+    judged = judged or _by_signature(expected, observed, differences)
+    if match == "exact" and judged.verdict.matched:
         return _changed(expected, observed, differences)
-    if not endings:
-        equal = _equal_after_normalising(expected, observed, streams, user_rules)
-        if equal is not None:
-            return equal
-    return _by_signature(expected, observed, differences)
+    return judged
 
 
 def _streams(run: CommandRun) -> tuple[str, ...]:
@@ -127,7 +134,8 @@ def _equal(expected: CommandRun, observed: CommandRun, stream: str) -> bool:
     """Byte for byte; digests of redacted secrets may differ between machines."""
     one, other = _output(expected, stream), _output(observed, stream)
     if one.cut or other.cut:
-        return (one.length, one.sha256) == (other.length, other.sha256)
+        # Without a digest nobody knows what was in the middle.
+        return bool(one.sha256) and (one.length, one.sha256) == (other.length, other.sha256)
     return one.head == other.head or strip_digests(one.head) == strip_digests(other.head)
 
 
@@ -139,7 +147,9 @@ def _equal_after_normalising(
 ) -> Comparison | None:
     """The verdict if `streams` differ in volatile text only. Never for a cut stream, whose
     middle nobody has seen."""
-    rules: set[str] = set()
+    from repotrace.normalize import normalize
+
+    rules: frozenset[str] = frozenset()
     for stream in streams:
         one, other = _output(expected, stream), _output(observed, stream)
         if one.cut or other.cut:
@@ -159,55 +169,60 @@ def _equal_after_normalising(
 
 def _deciding_rules(
     raw_before: bytes, before: Normalized, raw_after: bytes, after: Normalized
-) -> set[str]:
+) -> frozenset[str]:
     """The rules on lines that differ as written; all rules if lines cannot be paired."""
-    one, other = raw_before.splitlines(), raw_after.splitlines()
-    everything = set(before.rules | after.rules)
-    if len(one) != len(other) or len(one) != len(before.data.splitlines()):
-        return everything
-    differing = [
-        number for number, pair in enumerate(zip(one, other, strict=True)) if len({*pair}) > 1
-    ]
-    named: set[str] = set()
-    for number in differing:
-        named |= before.by_line.get(number, frozenset()) | after.by_line.get(number, frozenset())
-    return named or everything
+    one, other = raw_before.split(b"\n"), raw_after.split(b"\n")
+    if not len(one) == len(other) == before.data.count(b"\n") + 1:
+        return before.rules | after.rules
+    named: frozenset[str] = frozenset()
+    for number, (old, new) in enumerate(zip(one, other, strict=True)):
+        if old != new:
+            named |= before.by_line.get(number, frozenset())
+            named |= after.by_line.get(number, frozenset())
+    return named
 
 
 def _by_signature(
-    expected: CommandRun, observed: CommandRun, differences: Sequence[str]
+    expected: CommandRun, observed: CommandRun, differences: tuple[str, ...]
 ) -> Comparison:
-    known = expected.signature or signature_of(expected)
-    seen = observed.signature or signature_of(observed)
-    if expected.failed and not observed.failed:
-        return _changed(expected, observed, differences)
+    changed = _changed(expected, observed, differences)
+    if not expected.failed or not observed.failed:
+        return changed
+    # Read anew on both sides: a stored signature may come from another version.
+    known, seen = signature_of(expected), signature_of(observed)
     if known is None or seen is None or not known.typed or not seen.typed:
-        return _changed(expected, observed, differences)
+        return changed
     tests = _tests(known, seen)
-    same_ending = _ending(expected) == _ending(observed)
-    if same_ending and _agree(known, seen):
+    if _ending(expected) == _ending(observed) and _agree(known, seen):
         return Comparison(
             verdict=Verdict.SAME_FAILURE,
             detail="same failure, output differs",
-            differences=tuple(differences),
-            still_failing=tests.still_failing if tests else (),
+            differences=differences,
+            **tests,
         )
-    if tests is None:
-        return _changed(expected, observed, differences)
-    if tests.fixed_tests and tests.still_failing and not tests.new_failing:
-        total = len(known.failing_tests)
-        detail = (
-            f"{len(tests.still_failing)} of {total} still fail; fixed: {_names(tests.fixed_tests)}"
-        )
-        return tests.model_copy(
-            update={
-                "verdict": Verdict.PARTLY_FIXED,
-                "detail": detail,
-                "differences": tuple(differences),
-            }
-        )
-    changed = _changed(expected, observed, differences)
-    return tests.model_copy(update=changed.model_dump(include={"verdict", "detail", "differences"}))
+    partly = _partly_fixed(tests, known, expected, observed)
+    if partly is not None:
+        verdict, detail = Verdict.PARTLY_FIXED, partly
+    else:
+        verdict, detail = changed.verdict, changed.detail
+    return Comparison(verdict=verdict, detail=detail, differences=differences, **tests)
+
+
+def _partly_fixed(
+    tests: dict[str, tuple[str, ...]], known: Signature, expected: CommandRun, observed: CommandRun
+) -> str | None:
+    """The detail if some of the failing tests pass now and none is new."""
+    if not tests or not tests["fixed_tests"] or not tests["still_failing"] or tests["new_failing"]:
+        return None
+    if observed.termination is not Termination.EXITED:
+        return None
+    before, after = runner_log(expected), runner_log(observed)
+    counts = [log.total_count for log in (before, after) if log and log.total_count is not None]
+    if len(counts) == 2 and counts[1] < counts[0]:
+        # Which tests no longer ran is unknown, so none of them counts as fixed.
+        return None
+    still, total = len(tests["still_failing"]), len(known.failing_tests)
+    return f"{still} of {total} still fail; fixed: {_names(tests['fixed_tests'])}"
 
 
 def _agree(known: Signature, seen: Signature) -> bool:
@@ -216,6 +231,8 @@ def _agree(known: Signature, seen: Signature) -> bool:
     The message counts by its shape: `0.7 != 0.5` and `0.1 != 0.9` are one failure, the missing
     modules `a` and `b` are two.
     """
+    from repotrace.signatures import message_shape
+
     return (
         known.kind == seen.kind
         and known.exception == seen.exception
@@ -226,18 +243,16 @@ def _agree(known: Signature, seen: Signature) -> bool:
     )
 
 
-def _tests(known: Signature, seen: Signature) -> Comparison | None:
-    """What became of each failing test; None if tests are not what failed."""
+def _tests(known: Signature, seen: Signature) -> dict[str, tuple[str, ...]]:
+    """What became of each failing test; empty if tests are not what failed."""
     if known.kind != seen.kind or not known.failing_tests or not seen.failing_tests:
-        return None
+        return {}
     before, after = set(known.failing_tests), set(seen.failing_tests)
-    return Comparison(
-        verdict=Verdict.DIFFERENT_FAILURE,
-        detail="",
-        fixed_tests=tuple(sorted(before - after)),
-        still_failing=tuple(sorted(before & after)),
-        new_failing=tuple(sorted(after - before)),
-    )
+    return {
+        "fixed_tests": tuple(sorted(before - after)),
+        "still_failing": tuple(sorted(before & after)),
+        "new_failing": tuple(sorted(after - before)),
+    }
 
 
 def _names(tests: Sequence[str], most: int = 3) -> str:
@@ -245,7 +260,9 @@ def _names(tests: Sequence[str], most: int = 3) -> str:
     return shown if len(tests) <= most else f"{shown} and {len(tests) - most} more"
 
 
-def _changed(expected: CommandRun, observed: CommandRun, differences: Sequence[str]) -> Comparison:
+def _changed(
+    expected: CommandRun, observed: CommandRun, differences: tuple[str, ...]
+) -> Comparison:
     if expected.failed and not observed.failed:
         verdict, word = Verdict.FIXED, "fixed"
     elif expected.failed:
@@ -255,11 +272,11 @@ def _changed(expected: CommandRun, observed: CommandRun, differences: Sequence[s
     return Comparison(
         verdict=verdict,
         detail=f"{word}: {', '.join(differences)}",
-        differences=tuple(differences),
+        differences=differences,
     )
 
 
-MOST_LINES = 5_000
+MOST_LINES = 4_000
 """Longer outputs are compared by their first and last lines only."""
 
 
@@ -269,49 +286,83 @@ def explain(
     *,
     user_rules: Sequence[UserRule] = (),
     context: int = 3,
+    exact: bool = False,
 ) -> list[DiffLine]:
     """A readable diff of what two runs printed, volatile text normalised away; empty if equal.
 
-    `context`: how many equal lines stand around a change.
+    `context`: how many equal lines stand around a change. `exact`: the outputs as they are.
     """
     lines: list[DiffLine] = []
     for stream in _streams(expected):
-        before = normalize(_output(expected, stream).data, expected.places, user_rules)
-        after = normalize(_output(observed, stream).data, observed.places, user_rules)
-        if before.data != after.data:
+        before, after = (
+            _lines(_output(run, stream).data, run.places, user_rules, exact=exact)
+            for run in (expected, observed)
+        )
+        if before != after:
             lines += _diff(stream, before, after, context)
     return lines
 
 
-def _diff(stream: str, before: Normalized, after: Normalized, context: int) -> list[DiffLine]:
+type _Line = tuple[str, frozenset[str]]
+"""A line with the rules that touched it."""
+
+
+def _lines(
+    data: bytes, places: Places, user_rules: Sequence[UserRule], *, exact: bool
+) -> list[_Line]:
+    if exact:
+        side = Normalized(strip_digests(data), frozenset(), {})
+    else:
+        side = normalize(data, places, user_rules)
+    texts = side.data.decode("utf-8", "backslashreplace").split("\n")
+    lines = [(text, side.by_line.get(n, frozenset())) for n, text in enumerate(texts)]
+    if texts[-1]:
+        lines.append((NO_LAST_NEWLINE, frozenset()))
+    else:
+        lines.pop()
+    if len(lines) <= MOST_LINES:
+        return lines
+    half = MOST_LINES // 2
+    left_out = (f"[… {len(lines) - 2 * half} lines …]", frozenset[str]())
+    return [*lines[:half], left_out, *lines[-half:]]
+
+
+NO_LAST_NEWLINE = "\\ no newline at the end"
+
+
+def _diff(
+    stream: str, before: Sequence[_Line], after: Sequence[_Line], context: int
+) -> list[DiffLine]:
     from difflib import SequenceMatcher
 
-    one, other = _lines(before), _lines(after)
+    one, other = [text for text, _ in before], [text for text, _ in after]
+    if one == other:
+        return []
+    start = _common(one, other)
+    end = _common(one[start:][::-1], other[start:][::-1])
+    kept = max(0, start - context)
+    ends = [max(start, len(side) - end + context) for side in (one, other)]
     result = [DiffLine(f"{stream}: expected (-) and observed (+)", "@", stream)]
 
-    def add(kind: str, side: Normalized, texts: Sequence[str], start: int, end: int) -> None:
-        for number in range(start, end):
-            rules = side.by_line.get(number, frozenset())
-            result.append(DiffLine(texts[number], kind, stream, rules))
+    def add(kind: str, side: Sequence[_Line], first: int, last: int) -> None:
+        result.extend(
+            DiffLine(text, kind, stream, rules) for text, rules in side[kept + first : kept + last]
+        )
 
-    matcher = SequenceMatcher(None, one, other, autojunk=len(one) + len(other) > 2_000)
+    matcher = SequenceMatcher(None, one[kept : ends[0]], other[kept : ends[1]], autojunk=True)
     for group in matcher.get_grouped_opcodes(context):
         if len(result) > 1:
             result.append(DiffLine("…", "@", stream))
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                add(" ", before, one, i1, i2)
+                add(" ", before, i1, i2)
             else:
-                add("-", before, one, i1, i2)
-                add("+", after, other, j1, j2)
+                add("-", before, i1, i2)
+                add("+", after, j1, j2)
     return result
 
 
-def _lines(side: Normalized) -> list[str]:
-    lines = side.data.decode("utf-8", "replace").split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    if len(lines) <= MOST_LINES:
-        return lines
-    half = MOST_LINES // 2
-    return [*lines[:half], f"[… {len(lines) - 2 * half} lines …]", *lines[-half:]]
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (old, new) in pairs if old != new), min(len(one), len(other)))

@@ -9,7 +9,6 @@ from pathlib import Path
 from repotrace.config import find_repository
 from repotrace.records.command import Chunk, CommandRun, CommandSpec, Output, RepositoryState
 from repotrace.redact import Redactor, is_secret_name
-from repotrace.signatures import signature_of
 from repotrace.system import process, surroundings
 from repotrace.system.git import repository_state
 from repotrace.system.relocate import mask_path_list
@@ -86,6 +85,11 @@ def execute(
         places=places,
         repository=repository,
     )
+    if not run.failed:
+        return run
+    # Late: what succeeds, as under `--only-failures`, need not pay for reading failures.
+    from repotrace.signatures import signature_of
+
     return run.model_copy(update={"signature": signature_of(run)})
 
 

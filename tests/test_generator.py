@@ -233,6 +233,7 @@ def test_folders_are_masked_at_the_bounds_of_their_names(text: str, result: str)
         ("/work/project/x.py\n", False),
         ("│ /work/project/x.py  │\n", True),
         ("│ x.py │ 1 │\n/work/project\n", False),
+        ("│ /work/projects │\n", False),
         ("| /work/project | 3 |\n", True),
         ("/work/pro\nject/x.py\n", True),
         (

@@ -189,14 +189,14 @@ class _Masking:
 def depends_on_layout(text: str, run: CommandRun) -> bool:
     """Whether the length of a folder's path moves what is around it: in a drawn box, in a row
     of a table, where a line is cut off, or where a path itself is broken over two lines."""
-    paths = [path for path, _ in recorded_folders(run, PLACE_NAMES) if len(path) > 4]
+    folders = recorded_folders(run, PLACE_NAMES)
     for line in text.split("\n"):
         drawn = any(bar in line for bar in _BARS) or _TABLE_ROW.fullmatch(line)
         cut_off = line.endswith(("...", "…")) and len(line) >= _TERMINAL_WIDTH - 3
-        if (drawn or cut_off) and any(path in line for path in paths):
+        if (drawn or cut_off) and replaced(line, folders) != line:
             return True
     joined = _ALL_BARS.sub("", text)
-    deep = [path for path in paths if path.count("/") > 1]
+    deep = [path for path, _ in folders if path.count("/") > 1]
     return any(joined.count(_ALL_BARS.sub("", path)) > text.count(path) for path in deep)
 
 

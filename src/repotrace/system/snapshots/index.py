@@ -16,6 +16,7 @@ from repotrace.system.snapshots.objects import write_object
 from repotrace.system.snapshots.plumbing import AS_ARGUMENTS, PRIVATE, run_git
 from repotrace.system.snapshots.seeding import Signature, UserRepository, signature
 
+_ENTRY = len(f"H 100644 {'0' * 40} 0\t")
 _CHUNK = 4000
 """Paths per update of the index: what one missed deadline can lose."""
 
@@ -107,15 +108,11 @@ class Index:
         os.utime(self.path, ns=(info.st_mtime_ns, info.st_mtime_ns))
         self._borrow(user.objects)
         listing = self._git(["ls-files", "-z", "-v", "-s"], deadline)
-        entries, unfit = [], []
-        for line in listing.split(b"\0"):
-            info_part, _, path = line.partition(b"\t")
-            if not path:
-                continue
-            entries.append(path)
-            # H: an ordinary entry; others are hidden from git, unmerged, or not files.
-            if not info_part.startswith((b"H 100644", b"H 100755", b"H 120000")):
-                unfit.append(path)
+        lines = listing.split(b"\0")[:-1]
+        entries = [line[_ENTRY:] for line in lines]
+        # H: an ordinary entry; others are hidden from git, unmerged, or not files.
+        ordinary = {b"H 100644", b"H 100755", b"H 120000"}
+        unfit = [line[_ENTRY:] for line in lines if line[:8] not in ordinary]
         attributes = [p for p in entries if p.rpartition(b"/")[2] == b".gitattributes"]
         drop = {*unfit, *user.converted(entries, attributes, deadline)}
         if drop:

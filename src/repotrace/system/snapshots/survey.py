@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -164,6 +164,12 @@ class Surveyor:
         self.root = os.fsencode(root)
         self.memory = memory
         self._store = os.fsencode(store)
+        self.unchanged: Collection[bytes] = frozenset()
+        """Files that git has as they are."""
+        self.limit = 0
+        """Size of the largest of them that needs no closer look."""
+        self.since = 0.0
+        """Those changed after this are to be remembered as recent."""
 
     def absolute(self, path: bytes) -> bytes:
         return self.root + b"/" + path if path else self.root
@@ -190,6 +196,8 @@ class Surveyor:
         """Reads one folder; the names that are new in it. None if it cannot be read."""
         memory = self.memory
         started = time.time_ns()
+        if path not in memory.folders:
+            return self._read_first(path, started)
         try:
             info = info or os.lstat(self.absolute(path))
             with os.scandir(self.absolute(path)) as entries:
@@ -197,8 +205,7 @@ class Surveyor:
         except OSError:
             memory.forget(path)
             return None
-        known = memory.folders.get(path)
-        before = known.names if known else {}
+        before = memory.folders[path].names
         folder = Folder(_settled(info, started), stat.S_IMODE(info.st_mode))
         memory.folders[path] = folder
         fresh = []
@@ -210,6 +217,32 @@ class Surveyor:
             else:
                 fresh.append(Fresh(prefix + name, kind, name, folder.names))
         self._forget_names(path, before, folder, found)
+        return fresh
+
+    def _read_first(self, path: bytes, started: int) -> list[Fresh] | None:
+        """Reads an unknown folder; notes the files that git knows as they are at once."""
+        fresh = []
+        prefix = path + b"/" if path else b""
+        unchanged, limit, since, recent = self.unchanged, self.limit, self.since, self.memory.recent
+        names: dict[bytes, int | str] = {}
+        try:
+            info = os.lstat(self.absolute(path))
+            with os.scandir(self.absolute(path)) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if prefix + name in unchanged and is_ordinary(name):
+                        now = entry.stat(follow_symlinks=False)
+                        kind = stat.S_IFMT(now.st_mode)
+                        if kind in (stat.S_IFREG, stat.S_IFLNK) and now.st_size <= limit:
+                            names[name] = now.st_mode
+                            if now.st_ctime >= since:
+                                recent[prefix + name] = now.st_ctime_ns
+                            continue
+                    fresh.append(Fresh(prefix + name, _kind(entry), name, names))
+        except OSError:
+            return None
+        stamp = _settled(info, started)
+        self.memory.folders[path] = Folder(stamp, stat.S_IMODE(info.st_mode), names)
         return fresh
 
     def _is_as_before(self, parent: bytes, name: bytes, old: int | str, kind: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repotrace.errors import RepoTraceError
 from repotrace.system.git import GitError
-from repotrace.system.snapshots.exclusion import is_ordinary, is_regenerable
+from repotrace.system.snapshots.exclusion import is_regenerable
 from repotrace.system.snapshots.index import Index
 from repotrace.system.snapshots.model import Deadline, Reason
 from repotrace.system.snapshots.plumbing import AS_ARGUMENTS
@@ -190,6 +190,8 @@ class Workspace:
         if work.thorough:
             work.tracked = self.index.tracked(deadline)
             work.learn(path for path in work.tracked if work.changed.get(path) != "D")
+            surveyor.unchanged = work.tracked - work.changed.keys()
+            surveyor.limit, surveyor.since = self._size_limit, work.now - _RECENT
             fresh = surveyor.read(b"") or []
         self._resolve(surveyor, work, fresh, deadline)
         self._take_changes(surveyor, work)
@@ -254,36 +256,17 @@ class Workspace:
         """Decides on every new name, and walks into new folders."""
         if not work.thorough:
             work.learn(path for path, status in work.changed.items() if status != "D")
-        unchanged = work.tracked - work.changed.keys()
         while fresh:
             deadline.remaining()
             self._ask_about(surveyor, work, fresh, deadline)
             folders = []
             for item in fresh:
-                if item.path in unchanged and self._keep(surveyor, work, item):
-                    continue
                 if self._is_kept_folder(work, item) or not surveyor.rejects(item):
                     if item.kind == "d":
                         folders.append(item.path)
                     else:
                         self._place(surveyor, work, item)
             fresh = self._enter(surveyor, work, folders, deadline)
-
-    def _keep(self, surveyor: Surveyor, work: Work, item: Fresh) -> bool:
-        """Notes a file that the index has as it is; False if it needs a closer look."""
-        if item.kind not in "fl" or not is_ordinary(item.name):
-            return False
-        try:
-            info = os.lstat(surveyor.absolute(item.path))
-        except OSError:
-            return False
-        kind = stat.S_IFMT(info.st_mode)
-        if kind not in (stat.S_IFREG, stat.S_IFLNK) or info.st_size > self._size_limit:
-            return False
-        item.names[item.name] = info.st_mode
-        if info.st_ctime >= work.now - _RECENT:
-            surveyor.memory.recent[item.path] = info.st_ctime_ns
-        return True
 
     def _is_kept_folder(self, work: Work, item: Fresh) -> bool:
         """A folder that tools could make again, but of which the user tracks files."""

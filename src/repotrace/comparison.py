@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from repotrace.config import UserRule
+from repotrace.normalize import Normalized, normalize
 from repotrace.records.base import Record
 from repotrace.records.command import CommandRun, Output, Places, Signature, Termination
 from repotrace.redact import strip_digests
-
-if TYPE_CHECKING:
-    from repotrace.normalize import Normalized
-
-# `normalize` and `signatures` come with many patterns. They are imported where two runs turn out
-# to differ, so that the capture of a known failure, which is none, need not pay for them.
+from repotrace.signatures import message_shape, runner_log, signature_of
 
 type Match = Literal["normal", "exact", "exit-code"]
 
@@ -147,8 +143,6 @@ def _equal_after_normalising(
 ) -> Comparison | None:
     """The verdict if `streams` differ in volatile text only. Never for a cut stream, whose
     middle nobody has seen."""
-    from repotrace.normalize import normalize
-
     rules: frozenset[str] = frozenset()
     for stream in streams:
         one, other = _output(expected, stream), _output(observed, stream)
@@ -231,8 +225,6 @@ def _agree(known: Signature, seen: Signature) -> bool:
     The message counts by its shape: `0.7 != 0.5` and `0.1 != 0.9` are one failure, the missing
     modules `a` and `b` are two.
     """
-    from repotrace.signatures import message_shape
-
     return (
         known.kind == seen.kind
         and known.exception == seen.exception

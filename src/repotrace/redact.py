@@ -26,11 +26,10 @@ from repotrace.secret_rules import (
     TOKENS,
     Found,
     assignment,
-    is_secret_name,
-    is_secret_value,
     key_block,
     provider,
 )
+from repotrace.secret_words import is_secret_name, is_secret_value
 
 __all__ = [
     "PLACEHOLDER",

@@ -7,12 +7,19 @@ stands before it.
 
 from __future__ import annotations
 
-import itertools
 import re
 from binascii import Error as NotBase64
 from binascii import a2b_base64
 from functools import cache
-from math import log2
+
+from repotrace.secret_words import (
+    is_assigned_name,
+    is_placeholder,
+    is_plausible,
+    is_secret_name,
+    is_template,
+    words_of,
+)
 
 type Found = tuple[int, int, int, str]
 """Start and end of the secret, start of the whole match (with its context), name of the rule."""
@@ -220,7 +227,7 @@ def _is_real(rule: str, secret: bytes) -> bool:
         return any(
             len(part) >= 16 and any(map(str.isdigit, part)) for part in re.split(r"[=;\s]", text)
         )
-    return not (_is_template(text) or is_placeholder(text))
+    return not (is_template(text) or is_placeholder(text))
 
 
 @cache
@@ -295,18 +302,18 @@ def assignment(data: bytes, low: int, at: int, high: int) -> Found | None:
     # Behind a literal escape ("\n" in a repr) the name starts with a letter too many.
     if begin > low and data[begin - 1] == 0x5C and name[:1] in "nrt":
         name = name[1:]
-    if not is_secret_name(name) or not _is_assigned_name(name):
+    if not is_secret_name(name) or not is_assigned_name(name):
         return None
     start = match.end()
     stop, quoted = _value_end(data, match["quote"], start, high, shell=separator == b"=")
     value = data[start:stop].decode("latin-1")
-    words = _words(name)
+    words = words_of(name)
     if words[-2:] == ["ACCESS", "KEY"] and compiled(rb"[A-Za-z0-9/+]{40}").fullmatch(
         data, start, stop
     ):
         return start, stop, begin, "aws-secret-key"
     is_call = not quoted and data[stop : stop + 1] in (b"(", b"[") and stop < high
-    if is_call or not _is_plausible(value, quoted, any("PASS" in word for word in words)):
+    if is_call or not is_plausible(value, quoted, any("PASS" in word for word in words)):
         return None
     return start, stop, begin, "assigned"
 
@@ -322,367 +329,3 @@ def _value_end(
             return end, True
     match = compiled(_SHELL_BARE if shell and not quote else _BARE).match(data, start, high)
     return (match.end() if match else start), False
-
-
-_SECRET_WORDS = frozenset(
-    [
-        "TOKEN",
-        "SECRET",
-        "SECRETS",
-        "PASSWORD",
-        "PASSWORDS",
-        "PASSWD",
-        "PASSPHRASE",
-        "PASSCODE",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "AUTH",
-        "APIKEY",
-        "ACCESSKEY",
-        "PRIVATEKEY",
-        "SECRETKEY",
-        "AUTHKEY",
-        "SESSION",
-        "COOKIE",
-        "JWT",
-        "BEARER",
-    ]
-)
-_SECRET_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "APIKEY")
-_KEY_KINDS = frozenset(
-    [
-        "API",
-        "ACCESS",
-        "PRIVATE",
-        "SECRET",
-        "SIGNING",
-        "ENCRYPTION",
-        "MASTER",
-        "DEPLOY",
-        "SERVICE",
-        "ACCOUNT",
-        "STORAGE",
-        "AUTH",
-        "APP",
-        "LICENSE",
-        "ADMIN",
-        "SSH",
-        "GPG",
-        "PGP",
-        "WEBHOOK",
-        "OPENAI",
-        "ANTHROPIC",
-        "STRIPE",
-        "SENDGRID",
-        "MAILGUN",
-        "GEMINI",
-        "MISTRAL",
-        "GROQ",
-        "DEEPSEEK",
-        "OPENROUTER",
-    ]
-)
-_INNOCENT_ENDINGS = frozenset(
-    [
-        "TYPE",
-        "TYPES",
-        "PATH",
-        "FILE",
-        "FILENAME",
-        "DIR",
-        "HOME",
-        "SOCK",
-        "SOCKET",
-        "PID",
-        "HOST",
-        "PORT",
-        "TTL",
-        "TIMEOUT",
-        "EXPIRY",
-        "EXPIRES",
-        "EXPIRATION",
-        "EXPIRED",
-        "LENGTH",
-        "LEN",
-        "SIZE",
-        "COUNT",
-        "LIMIT",
-        "MANAGER",
-        "CLASS",
-        "DESKTOP",
-        "SEAT",
-        "VTNR",
-        "ADDRESS",
-        "ENABLED",
-        "DISABLED",
-        "REQUIRED",
-        "METHOD",
-        "MODE",
-        "NAME",
-        "NAMES",
-        "URL",
-        "URI",
-        "ENDPOINT",
-        "PROVIDER",
-        "BACKEND",
-        "VERSION",
-        "REGION",
-        "SCOPE",
-        "SCOPES",
-        "ALGORITHM",
-        "AGE",
-        "AGENT",
-        "INFO",
-        "STORE",
-        "HELPER",
-        "POLICY",
-        "FIELD",
-        "HEADER",
-        "PREFIX",
-    ]
-)
-_INNOCENT_STARTS = frozenset(
-    ["XDG", "DBUS", "GNOME", "KDE", "DESKTOP", "PUBLIC", "TERM", "ITERM", "SHELL"]
-)
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    return re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-
-
-def _words(name: str) -> list[str]:
-    return [word.upper() for word in _word_pattern().findall(name[:200])]
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable, key or option of this name holds a secret, by its words.
-
-    `GITHUB_TOKEN`, `PGPASSWORD`, `apiKey`, `AWS_SECRET_ACCESS_KEY`: yes. `TOKENIZERS_PARALLELISM`,
-    `AUTHOR`, `KEYBOARD`, `SSH_AUTH_SOCK`, `TOKEN_TYPE`, `DESKTOP_SESSION`: no.
-    """
-    words = _words(name)
-    if not words or words[-1] in _INNOCENT_ENDINGS or words[0] in _INNOCENT_STARTS:
-        return False
-    if words[-1] == "ID" and not {"ACCESS", "SECRET"} & set(words):
-        return False
-    if len(words) > 1 and words[-1] in ("PASS", "PWD") and words[0] != "OLD":
-        return True
-    if any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words):
-        return True
-    return any(a in _KEY_KINDS and b == "KEY" for a, b in itertools.pairwise(words))
-
-
-def _is_assigned_name(name: str) -> bool:
-    # The id of a session or an agent is what this program's own records are about.
-    words = _words(name)
-    return not ({"SESSION", "COOKIE"} & set(words)) or bool({"TOKEN", "SECRET", "KEY"} & set(words))
-
-
-_PLACEHOLDER_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "not",
-        "real",
-        "key",
-        "keys",
-        "test",
-        "tests",
-        "testing",
-        "dummy",
-        "fake",
-        "example",
-        "sample",
-        "mock",
-        "demo",
-        "foo",
-        "bar",
-        "baz",
-        "changeme",
-        "change",
-        "me",
-        "placeholder",
-        "your",
-        "my",
-        "our",
-        "insert",
-        "replace",
-        "here",
-        "this",
-        "todo",
-        "tbd",
-        "none",
-        "null",
-        "nil",
-        "undefined",
-        "secret",
-        "secrets",
-        "token",
-        "password",
-        "passwd",
-        "pass",
-        "pw",
-        "pwd",
-        "passphrase",
-        "credential",
-        "credentials",
-        "user",
-        "username",
-        "value",
-        "string",
-        "redacted",
-        "removed",
-        "hidden",
-        "masked",
-        "filtered",
-        "omitted",
-        "xxx",
-        "abc",
-        "some",
-        "any",
-        "api",
-        "access",
-        "private",
-        "auth",
-        "default",
-        "unset",
-        "empty",
-        "invalid",
-        "wrong",
-        "bad",
-        "valid",
-        "good",
-        "old",
-        "new",
-        "sk",
-        "ant",
-        "proj",
-        "ghp",
-        "glpat",
-        "live",
-        "in",
-        "is",
-        "it",
-        "only",
-        "for",
-        "use",
-        "bearer",
-        "basic",
-        "key1",
-        "local",
-        "dev",
-        "no",
-        "op",
-        "noop",
-        "with",
-        "from",
-    ]
-)
-_COMMON_WORDS = frozenset(
-    [
-        "localhost",
-        "production",
-        "development",
-        "disabled",
-        "enabled",
-        "anonymous",
-        "postgres",
-        "postgresql",
-        "username",
-        "administrator",
-        "required",
-        "optional",
-        "interactive",
-        "kerberos",
-        "negotiate",
-        "wayland",
-        "cinnamon",
-        "internal",
-        "external",
-        "continue",
-        "keyring",
-        "automatic",
-        "basic-auth",
-        "file-based",
-        "memory-only",
-        "x11-session",
-    ]
-)
-_PLACEHOLDER_PARTS = (
-    "example",
-    "changeme",
-    "change-me",
-    "placeholder",
-    "dummy",
-    "redacted",
-    "xxxx",
-)
-
-
-def is_placeholder(value: str) -> bool:
-    """Whether a value consists of words such as 'not-a-real-key', 'your-token', 'xxxxxxxx'."""
-    lower = value.lower()
-    words = [word for word in re.split(r"[^a-z]+", lower) if word.strip("x")]
-    digits = sum(map(str.isdigit, lower))
-    return digits <= 3 and all(word in _PLACEHOLDER_WORDS for word in words)
-
-
-@cache
-def _shapes() -> tuple[re.Pattern[str], ...]:
-    word = r"(?:[A-Za-z]{1,24}[0-9]{0,3}|[0-9]+)"
-    sources = (
-        r"\A(?:\$[A-Za-z_{(]|%[({A-Za-z]|[<{\[*.%])|\$\{|\{\{|%\(|\*{3}|\.{3}|[<>]\Z"
-        r"|environ|getenv|process\.env|import\.meta",
-        r"\A(?:[A-Za-z]:[\\/]|~?/|\.{1,2}/|[a-z][a-z0-9+.-]*:/)",
-        r"[0-9.,:;/+\-_ TZeE%]*",
-        rf"{word}(?:[-_./:@+ ]+{word})*[-_./:@+ ]*",
-        r"(?=[^/]*[A-Z])(?=[^/]*[a-z])(?=[^/]*[0-9])[^/]{16,}",
-    )
-    return tuple(map(re.compile, sources))
-
-
-def _is_template(text: str) -> bool:
-    return _shapes()[0].search(text) is not None
-
-
-def _is_place(text: str) -> bool:
-    """Whether this is a path or a URL, and no part of it looks like a random string."""
-    _, place, _, _, random_part = _shapes()
-    return bool(place.match(text)) and not any(map(random_part.fullmatch, text.split("/")))
-
-
-def is_secret_value(value: str) -> bool:
-    """Whether the value of a secret-looking variable is worth masking wherever it appears.
-
-    At least 8 characters, and no path, plain number, template, common word or placeholder.
-    """
-    text = value.strip()
-    if len(text) < 8 or text.lower() in _COMMON_WORDS:
-        return False
-    if _shapes()[2].fullmatch(text) or _is_template(text) or is_placeholder(text):
-        return False
-    return not _is_place(text)
-
-
-def _entropy(text: str) -> float:
-    size = len(text)
-    return -sum(n / size * log2(n / size) for n in (text.count(c) for c in set(text)))
-
-
-def _is_plausible(value: str, quoted: bool, is_password: bool) -> bool:
-    """Whether a value that is assigned to a secret-looking name is one."""
-    if not 8 <= len(value) <= 8192 or any(map(str.isspace, value)) or not is_secret_value(value):
-        return False
-    lower = value.lower()
-    if lower.startswith("[redacted") or any(part in lower for part in _PLACEHOLDER_PARTS):
-        return False
-    has_digit = any(map(str.isdigit, value))
-    if not has_digit and not (is_password and any(c in "!@#$%^&*~?" for c in value)):
-        return False
-    if not (is_password and (quoted or "_" not in value)) and _shapes()[3].fullmatch(value):
-        return len(value) >= 24 and _entropy(value) >= 4.0 and not any(c in value for c in "_-./: ")
-    if len(value) < 16:
-        return len(set(value)) >= 5
-    return _entropy(value) >= 2.8

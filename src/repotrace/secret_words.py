@@ -45,6 +45,7 @@ def _word_pattern() -> re.Pattern[str]:
 
 
 def words_of(name: str) -> list[str]:
+    """The words of a name in any case style, upper-cased."""
     return [word.upper() for word in _word_pattern().findall(name[:200])]
 
 

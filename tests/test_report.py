@@ -332,6 +332,7 @@ def test_a_fixed_replay() -> None:
     result = result_of(run, command_run(exit_code=0, stdout="fine\n"))
     text = format_report(report_of(run), result=result)
     assert text.startswith("# Replay report — no longer reproduces\n")
+    assert "**Recorded:** exit code 7 after 0.03 s\n" in text
     assert "**Outcome:** `differs` (no longer reproduces)" in text
     assert "**Exit code:** 0 (success) (recorded 7)" in text
     assert "Differences: exit code 7 -> 0, stdout differs\n" in text

@@ -332,7 +332,7 @@ def _summary_lines(
         ("Created", format_datetime(report.created_at)),
         ("Updated", format_datetime(report.updated_at) if was_changed(report) else ""),
         ("Title", inline(report.title) if result else ""),
-        ("Ended", inline(ending(run)) if run else ""),
+        ("Recorded" if result else "Ended", inline(ending(run)) if run else ""),
         ("Failure", inline(failure(run.signature)) if run and run.signature else ""),
     ]
     lines = hard_breaks([f"**{name}:** {value}" for name, value in facts if value])

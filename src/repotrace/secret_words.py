@@ -68,6 +68,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_assigned_name(name: str) -> bool:
+    """Whether what is assigned to `name` is taken for a secret; stricter than for variables."""
     # The id of a session or an agent is what this program's own records are about.
     words = words_of(name)
     return not ({"SESSION", "COOKIE"} & set(words)) or bool({"TOKEN", "SECRET", "KEY"} & set(words))
@@ -125,6 +126,7 @@ def _shapes() -> tuple[re.Pattern[str], ...]:
 
 
 def is_template(text: str) -> bool:
+    """Whether `text` stands for a value that comes from elsewhere: `${X}`, `<token>`, `***`."""
     return _shapes()[0].search(text) is not None
 
 

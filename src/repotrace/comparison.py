@@ -194,7 +194,10 @@ def _by_signature(
             differences=differences,
             **tests,
         )
-    partly = _partly_fixed(tests, known, expected, observed)
+    if tests and not _ran_as_many(expected, observed):
+        # Which tests no longer ran is unknown, so none of them counts as fixed.
+        tests["fixed_tests"] = ()
+    partly = _partly_fixed(tests, known)
     if partly is not None:
         verdict, detail = Verdict.PARTLY_FIXED, partly
     else:
@@ -202,21 +205,22 @@ def _by_signature(
     return Comparison(verdict=verdict, detail=detail, differences=differences, **tests)
 
 
-def _partly_fixed(
-    tests: dict[str, tuple[str, ...]], known: Signature, expected: CommandRun, observed: CommandRun
-) -> str | None:
+def _partly_fixed(tests: dict[str, tuple[str, ...]], known: Signature) -> str | None:
     """The detail if some of the failing tests pass now and none is new."""
     if not tests or not tests["fixed_tests"] or not tests["still_failing"] or tests["new_failing"]:
         return None
-    if observed.termination is not Termination.EXITED:
-        return None
-    before, after = runner_log(expected), runner_log(observed)
-    counts = [log.total_count for log in (before, after) if log and log.total_count is not None]
-    if len(counts) == 2 and counts[1] < counts[0]:
-        # Which tests no longer ran is unknown, so none of them counts as fixed.
-        return None
     still, total = len(tests["still_failing"]), len(known.failing_tests)
     return f"{still} of {total} still fail; fixed: {_names(tests['fixed_tests'])}"
+
+
+def _ran_as_many(expected: CommandRun, observed: CommandRun) -> bool:
+    """Whether the test runner came to its end and saw no fewer tests than before."""
+    before, after = runner_log(expected), runner_log(observed)
+    if observed.termination is not Termination.EXITED or before is None or after is None:
+        return False
+    if before.total_count is None or after.total_count is None:
+        return True
+    return after.total_count >= before.total_count
 
 
 def _agree(known: Signature, seen: Signature) -> bool:

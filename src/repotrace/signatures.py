@@ -74,7 +74,7 @@ def message_shape(message: str) -> str:
 def _shape() -> re.Pattern[str]:
     return re.compile(
         r"(?<![A-Za-z0-9_])(?:"
-        r"0x(?:[0-9a-fA-F]{1,16}|ADDR\d*)"
+        r"0x(?:ADDR\d*|[0-9a-fA-F]{1,16})(?![A-Za-z0-9_])"
         r"|[-+]?\d+(?:[.,_]\d+)*(?:[eE][-+]?\d+)?%?(?![A-Za-z0-9_])"
         r"|<(?:uuid|port|pid|temp)\d*>"
         r")"

@@ -179,7 +179,7 @@ def is_same_failure(report: BugReport, run: CommandRun) -> bool:
         known = command_run_of(report)
     except NoCommand:
         return False
-    if (known.argv, known.script, known.stdin) != (run.argv, run.script, run.stdin):
+    if (known.argv, known.script, known.stdin or b"") != (run.argv, run.script, run.stdin or b""):
         return False
     if not _same_place(known, run):
         return False

@@ -69,6 +69,16 @@ class TestEndings:
 
         assert signature_of(run) == Signature(kind="signal", signal=11)
 
+    def test_a_crash_that_a_shell_reports(self) -> None:
+        crash = failed("Segmentation fault\n", code=139)
+
+        assert signature_of(crash.model_copy(update={"script": "x"})) == Signature(
+            kind="signal", signal=11
+        )
+        found = signature_of(crash)
+        assert found is not None
+        assert not found.typed
+
     def test_a_signal_outranks_a_traceback_but_not_failing_tests(self) -> None:
         traceback = "Traceback (most recent call last):\nValueError: x\n"
         tests = "=== short test summary info ===\nFAILED t.py::a\n1 failed in 0.01s\n"

@@ -10,6 +10,7 @@ import errno
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV
 
 from repotrace.normalize import normalize
 from repotrace.records.command import CommandRun, Output, Places, Signature, Termination
@@ -104,10 +105,17 @@ def _of_tests(run: CommandRun, texts: Sequence[str]) -> Signature | None:
     )
 
 
+_CRASHES = (SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV)
+
+
 def _of_signal(run: CommandRun) -> Signature | None:
-    if run.termination is not Termination.SIGNALED:
+    if run.termination is Termination.SIGNALED:
+        return Signature(kind="signal", signal=run.signal)
+    # A shell reports that what it ran has crashed as 128 + N.
+    crashed = next((number for number in _CRASHES if run.exit_code == 128 + number), None)
+    if run.script is None or crashed is None:
         return None
-    return Signature(kind="signal", signal=run.signal)
+    return Signature(kind="signal", signal=int(crashed))
 
 
 def _of_error(run: CommandRun, texts: Sequence[str]) -> Signature | None:

@@ -16,6 +16,7 @@ import re
 from binascii import b2a_base64
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 from repotrace.secret_rules import (
     ASSIGNED,
@@ -190,6 +191,20 @@ class _Walls:
         return (low, high) if low <= start and end <= high else None
 
 
+@cache
+def _literals() -> list[tuple[str, int, str, bytes]]:
+    """Every literal that a secret begins with: where to look for it, its rule by number and name.
+
+    The number -1 stands for names to which a secret is assigned.
+    """
+    found: list[tuple[str, int, str, bytes]] = []
+    for index, (rule, literals, _) in enumerate(PROVIDERS):
+        folded = index >= len(PROVIDERS) - len(FOLDED)
+        where = "tokens" if index < len(TOKENS) else "folded" if folded else "text"
+        found += [(where, index, rule, literal) for literal in literals.encode().split()]
+    return found + [("folded", -1, "assigned", word.encode()) for word in ASSIGNED]
+
+
 class _Search:
     """One text, and the literals that occur in it at all."""
 
@@ -197,19 +212,13 @@ class _Search:
         self._redactor = redactor
         self._data = data
         self._lower = data.lower()
-        tokens = _long_runs(data)
         self._live: list[tuple[int, bytes, bytes]] = []
-        for index, (rule, literals, _) in enumerate(PROVIDERS):
-            if rule in redactor._allowed_rules:
-                continue
-            text = self._lower if index >= len(PROVIDERS) - len(FOLDED) else data
-            where = tokens if index < len(TOKENS) else text
-            for literal in literals.encode().split():
-                if literal in where:
-                    self._live.append((index, literal, text))
-        if "assigned" not in redactor._allowed_rules:
-            words = (word.encode() for word in ASSIGNED)
-            self._live += [(-1, word, self._lower) for word in words if word in self._lower]
+        allowed = redactor._allowed_rules
+        texts = {"tokens": _long_runs(data), "text": data, "folded": self._lower}
+        for where, index, rule, literal in _literals():
+            if literal in texts[where] and rule not in allowed:
+                text = self._lower if where == "folded" else data
+                self._live.append((index, literal, text))
         self._values = [value for value in redactor.values if value[0] in data]
 
     def run(self, low: int, high: int, walls: _Walls) -> Iterator[_Span]:

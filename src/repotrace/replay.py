@@ -21,6 +21,7 @@ from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary
 from repotrace.records.trace import Trace, metadata_of, trace_of
 from repotrace.redact import Redactor
+from repotrace.signatures import signature_of
 from repotrace.storage import RecordedVerdict, ReportStore, Store
 from repotrace.system import surroundings
 from repotrace.system.execution import execute
@@ -68,6 +69,8 @@ class ReplayOptions:
     settings: Settings = field(default_factory=Settings)
     key: bytes | None = None
     """Of redaction digests; None: one that only this replay knows."""
+    redactor: Redactor | None = None
+    """Made from `key` and the environment if None; a sweep shares one."""
     cancelled: threading.Event | None = None
     """Once set, no further command is started."""
     with_repository: bool = False
@@ -187,7 +190,7 @@ def _sweep(
     on_result: Callable[[str], None] | None,
 ) -> dict[str, ReplayResult]:
     cancelled = threading.Event()
-    each = replace(options, cancelled=cancelled)
+    each = replace(options, cancelled=cancelled, redactor=options.redactor or _redactor(options))
     results: dict[str, ReplayResult] = {}
     jobs = min(jobs, max(1, len(reports)))
     pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="replay")
@@ -286,11 +289,16 @@ def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> Co
 def _execute(spec: CommandSpec, options: ReplayOptions) -> CommandRun:
     return execute(
         spec,
-        redactor=Redactor(key=options.key or os.urandom(32), variables=options.environment),
+        redactor=options.redactor or _redactor(options),
         limit=options.settings.output_limit,
         kept=options.settings.env_keep,
         with_repository=options.with_repository,
+        with_signature=False,
     )
+
+
+def _redactor(options: ReplayOptions) -> Redactor:
+    return Redactor(key=options.key or os.urandom(32), variables=options.environment)
 
 
 def _missing(
@@ -404,6 +412,7 @@ def accepted(report: BugReport, result: ReplayResult) -> BugReport:
     if result.observed is None:
         raise NoCommand(f"Report {report.id} was not replayed: {result.detail}.")
     run = result.observed
+    run = run.model_copy(update={"signature": signature_of(run)})
     facts = surroundings.host_facts(run.cwd, dict(run.env), run.places.venv)
     facts["variables"] = dict(run.env)
     return report.model_copy(update={"metadata": metadata_of(trace_of(run, facts))})

@@ -26,13 +26,15 @@ def execute(
     kept: Collection[str] = (),
     added: Collection[str] = (),
     with_repository: bool = False,
+    with_signature: bool = True,
 ) -> CommandRun:
     """Run `spec` to its end and return what happened.
 
     `limit`: bytes of each stream that are kept, half of them from the end where it is cut.
     `kept`: names of variables to keep besides the usual ones. `added`: names that RepoTrace
     put into `spec.env` itself. `with_repository`: ask git for commit, branch and dirtiness,
-    before the command starts.
+    before the command starts. `with_signature`: read the failure out of the output; a comparison
+    that needs it does so by itself.
 
     Raises RepoTraceError if `spec.cwd` is no folder or an argument cannot be passed at all.
     """
@@ -85,7 +87,7 @@ def execute(
         places=places,
         repository=repository,
     )
-    if not run.failed:
+    if not run.failed or not with_signature:
         return run
     # Late: what succeeds, as under `--only-failures`, need not pay for reading failures.
     from repotrace.signatures import signature_of

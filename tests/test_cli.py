@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from running import BOOM, BOOM_ID, Shell, clean_environment
+
+PYTHON = shlex.quote(sys.executable)
 
 
 @pytest.fixture
@@ -183,7 +186,7 @@ def test_capture_as_json(repotrace: Shell) -> None:
 
 def test_row_28_a_closed_pipe_does_not_lose_the_report(repotrace: Shell) -> None:
     env = clean_environment(repotrace.home)
-    line = f"{sys.executable} -m repotrace capture sh -c 'seq 200000; exit 3' | head -1"
+    line = f"{PYTHON} -m repotrace capture sh -c 'seq 200000; exit 3' | head -1"
     done = subprocess.run(
         ["sh", "-c", line], cwd=repotrace.cwd, env=env, capture_output=True, check=False
     )
@@ -208,7 +211,7 @@ def test_row_21_an_interrupt_keeps_what_came_before(repotrace: Shell) -> None:
 def test_row_46_a_capture_inside_a_capture_goes_to_the_same_store(repotrace: Shell) -> None:
     inner = repotrace.cwd / "elsewhere"
     inner.mkdir()
-    line = f"cd elsewhere && {sys.executable} -m repotrace capture sh -c 'exit 4'"
+    line = f"cd elsewhere && {PYTHON} -m repotrace capture sh -c 'exit 4'"
     assert repotrace("capture", "sh", "-c", line).returncode == 4
     assert b"2 report(s)" in repotrace("list").stdout
     assert not (inner / ".repotrace").exists()
@@ -300,7 +303,7 @@ def test_list(repotrace: Shell) -> None:
 def test_list_into_head_is_quiet(repotrace: Shell) -> None:
     boom(repotrace)
     env = clean_environment(repotrace.home)
-    line = f"{sys.executable} -m repotrace list | head -1"
+    line = f"{PYTHON} -m repotrace list | head -1"
     done = subprocess.run(
         ["sh", "-c", line], cwd=repotrace.cwd, env=env, capture_output=True, check=False
     )

@@ -197,7 +197,8 @@ def test_row_28_a_closed_pipe_does_not_lose_the_report(repotrace: Shell) -> None
 
 
 def test_row_21_an_interrupt_keeps_what_came_before(repotrace: Shell) -> None:
-    process = repotrace.start("capture", "sh", "-c", "echo early; sleep 60")
+    code = "import time; print('early', flush=True); time.sleep(60)"
+    process = repotrace.start("capture", "python", "-c", code)
     assert process.stdout is not None
     assert process.stdout.readline() == b"early\n"
     process.send_signal(signal.SIGINT)
@@ -392,6 +393,17 @@ def test_git_bisect_finds_the_commit(repotrace: Shell) -> None:
         "bisect", "run", sys.executable, "-m", "repotrace", "replay", name, "--bisect"
     )
     assert re.search(r"is the first bad commit[\s\S]*change 3", out)
+
+
+def test_exact_shows_what_normalising_would_hide(repotrace: Shell) -> None:
+    code = "import os, sys; print(os.getcwd()); sys.exit(1)"
+    name = saved(repotrace("capture", "python", "-c", code))
+    elsewhere = repotrace.home / "elsewhere"
+    elsewhere.mkdir()
+    done = repotrace("replay", name, "--exact", "--cwd", elsewhere)
+    assert done.returncode == 1
+    assert f"-{repotrace.cwd}" in done.stdout.decode()
+    assert f"+{elsewhere}" in done.stdout.decode()
 
 
 def test_replay_that_cannot_run(repotrace: Shell) -> None:

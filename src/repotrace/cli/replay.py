@@ -104,7 +104,7 @@ def replay(
     if as_json:
         print_json({"schema_version": 1, **diff(result), **_more(result)})
     else:
-        _print_result(opened, result)
+        _print_result(opened, result, exact=exact)
     if accept and result.ran:
         opened.store.reports.save(accepted(report, result))
         note(f"accepted: {report.id} now records {_ending(result.observed)}")
@@ -164,14 +164,14 @@ def _print_plan(report: BugReport, options: ReplayOptions, *, as_json: bool) -> 
     say(shell_line(run.model_copy(update={"argv": planned.argv, "script": planned.script})))
 
 
-def _print_result(opened: Opened, result: ReplayResult) -> None:
+def _print_result(opened: Opened, result: ReplayResult, *, exact: bool) -> None:
     from repotrace.render.console import console
     from repotrace.render.replays import differences_view, result_line
 
     out = console(color=opened.color)
     out.print(result_line(result), soft_wrap=True)
     if result.verdict != Verdict.SAME and result.observed is not None:
-        view = differences_view(result, opened.settings.normalize)
+        view = differences_view(result, opened.settings.normalize, exact=exact)
         if view is not None:
             out.print(view, soft_wrap=True)
     if result.verdict == Verdict.FIXED and result.repeats == 1:

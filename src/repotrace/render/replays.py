@@ -42,11 +42,16 @@ def result_line(result: ReplayResult) -> Text:
     return text
 
 
-def differences_view(result: ReplayResult, user_rules: Sequence[UserRule]) -> RenderableType | None:
-    """What differs, as a diff of the normalised outputs; None if there is nothing to show."""
+def differences_view(
+    result: ReplayResult, user_rules: Sequence[UserRule], *, exact: bool = False
+) -> RenderableType | None:
+    """What differs, as a diff; None if there is nothing to show.
+
+    The outputs are normalised first, or with `exact` taken as they are.
+    """
     if result.expected is None or result.observed is None:
         return None
-    lines = explain(result.expected, result.observed, user_rules=user_rules)
+    lines = explain(result.expected, result.observed, user_rules=user_rules, exact=exact)
     parts: list[RenderableType] = [
         Text(f"  {one_line(difference)}")
         for difference in result.differences

@@ -183,10 +183,16 @@ def is_same_failure(report: BugReport, run: CommandRun) -> bool:
         return False
     if not _same_place(known, run):
         return False
-    # Late: most captures are the first of their kind.
+    if _outcome(known) == _outcome(run):
+        return True
+    # Late: most captures are the first of their kind, or the same again.
     from repotrace.comparison import compare
 
     return compare(known, run).verdict.matched
+
+
+def _outcome(run: CommandRun) -> tuple[object, ...]:
+    return run.termination, run.returncode, run.spawn_errno, run.stdout, run.stderr
 
 
 def _same_place(known: CommandRun, run: CommandRun) -> bool:

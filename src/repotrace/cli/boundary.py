@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -90,6 +88,9 @@ def _silence_stdout() -> None:
 
 def _log(bug: Exception) -> str | None:
     """The path of a new private file with the traceback, without the values of arguments."""
+    import tempfile
+    import traceback
+
     try:
         descriptor, path = tempfile.mkstemp(prefix="repotrace-bug-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:

@@ -27,28 +27,68 @@ MODULES = sorted(
 
 WATCHER = """
 import importlib, json, os, sys
+
 seen = []
+
+
+def importing():  # the file whose body runs now
+    frame = sys._getframe(2)
+    while frame and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "") if frame else ""
+
+
 def watch(event, args):
-    if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
-        if not isinstance(args[0], int) and "__pycache__" not in str(args[0]):
-            seen.append(f"writes {args[0]}")
-    elif event in ("os.mkdir", "os.rename", "os.remove", "subprocess.Popen", "os.fork", "os.exec"):
-        if "__pycache__" not in str(args[0]):
-            seen.append(f"{event} {args[0]}")
-sys.addaudithook(watch)
+    what = ", ".join(map(str, args[:1]))
+    if event == "open" and ("__pycache__" in what or not set(str(args[1])) & set("wax+")):
+        return
+    if event.startswith(("os.mkdir", "os.rename", "os.remove")) and "__pycache__" in what:
+        return
+    if event.startswith(EVENTS):
+        seen.append(f"{event} {what}")
+
+
+EVENTS = (
+    *("open", "os.mkdir", "os.rename", "os.remove", "os.chdir", "os.putenv", "os.system"),
+    *("subprocess.Popen", "os.fork", "os.exec", "os.posix_spawn", "socket.connect", "tempfile"),
+)
+
+
 class Environ(type(os.environ)):
-    asked = []
     def __getitem__(self, key):
-        frame = sys._getframe(1)
-        while frame and frame.f_globals.get("__name__", "").startswith(("os", "_coll")):
-            frame = frame.f_back
-        if frame and frame.f_globals.get("__name__", "").startswith("repotrace"):
-            seen.append(f"reads the variable {key}")
+        if importing().startswith("repotrace"):
+            seen.append(f"reads {key}")
         return super().__getitem__(key)
+
+    def __contains__(self, key):
+        return self.get(key) is not None
+
+    def __iter__(self):
+        if importing().startswith("repotrace"):
+            seen.append("reads all variables")
+        return super().__iter__()
+
+
 os.environ.__class__ = Environ
-for name in json.loads(sys.argv[1]):
-    importlib.import_module(name)
-print(json.dumps(seen))
+found = {}
+sys.addaudithook(watch)
+for name in sys.argv[1:]:
+    # A child for each, so that every module is once the first to be imported.
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seen.clear()
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            seen.append(repr(error))
+        os.write(writing, json.dumps(seen).encode()[:60000])
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        found[name] = json.loads(answer.read())
+    os.waitpid(child, 0)
+print(json.dumps({name: events for name, events in found.items() if events}))
 """
 
 
@@ -65,13 +105,41 @@ def python(code: str, *args: str, cwd: Path) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("part", range(4))
 def test_importing_is_silent_and_without_side_effects(part: int, tmp_path: Path) -> None:
-    """Each quarter of the modules in a fresh interpreter; the first of a quarter alone."""
+    """Each module is imported first in a process; a cycle of imports would show here, too."""
     names = MODULES[part::4]
-    done = python(WATCHER, json.dumps(names), cwd=tmp_path)
+    done = python(WATCHER, *names, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert json.loads(done.stdout) == []
+    assert json.loads(done.stdout) == {}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_side_effects_of_importing_would_be_seen(tmp_path: Path) -> None:
+    sins = {
+        "home": ("import os\nhome = os.path.expanduser('~')", ["reads HOME"]),
+        "get": ("import os\nname = os.getenv('USER')", ["reads USER"]),
+        "has": ("import os\nseen = 'CI' in os.environ", ["reads CI"]),
+        "all": ("import os\nenv = dict(os.environ)", ["reads all variables"]),
+        "file": ("open('file', 'w').close()", ["open file"]),
+        "folder": ("from pathlib import Path\nPath('folder').mkdir()", ["os.mkdir folder"]),
+        "child": ("import subprocess\nsubprocess.run(['true'])", ["subprocess.Popen true"]),
+        "cycle": ("from repotrace_wrong.nothing import x", ["ModuleNotFoundError"]),
+        "late": ("import os\ndef f(): return os.environ['HOME']", []),
+    }
+    package = tmp_path / "repotrace_wrong"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    for name, (code, _) in sins.items():
+        (package / f"{name}.py").write_text(code)
+
+    names = [f"repotrace_wrong.{name}" for name in sins]
+    done = python(f"import sys; sys.path.insert(0, '')\n{WATCHER}", *names, cwd=tmp_path)
+
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    for name, (_, expected) in sins.items():
+        events = found.get(f"repotrace_wrong.{name}", [])
+        assert [e for x in expected for e in events if x in e][:1] or events == expected, name
 
 
 def test_the_command_line_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -172,3 +240,14 @@ def test_the_version_is_one() -> None:
 
 def test_the_package_is_typed() -> None:
     assert (SOURCE / "py.typed").is_file()
+
+
+def test_every_known_trap_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs" / "traps.md").read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(row.split("|")[1]) for row in rows] == list(range(1, 58))
+    without = {int(row.split("|")[1]) for row in rows if "::" not in row}
+    assert without == {47, 48, 57}
+    for file, name in re.findall(r"`(test_\w+\.py)::(test_\w+)`", text):
+        source = (Path(__file__).parent / file).read_text()
+        assert re.search(rf"^def {name}\(", source, re.MULTILINE), (file, name)

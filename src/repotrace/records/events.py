@@ -34,7 +34,7 @@ them there first and gives `before_id` and `after_id`. An importer, which has no
 fields of `ClaimedContent`; the step between importer and store takes them out.
 
 **Long texts** are cut by the journal, head and tail stay, and a line between says what is missing
-(`CUT`).
+(`journal.CUT`).
 """
 
 from __future__ import annotations
@@ -53,9 +53,6 @@ JOURNAL_VARIABLE = "REPOTRACE_JOURNAL"
 
 JOURNAL_SUFFIX = ".jsonl"
 """Of a journal file. Its stem is anything that no other process uses."""
-
-CUT = "\n[... {omitted} bytes omitted of {length}, sha256 {digest} ...]\n"
-"""The line in the middle of a text that was cut; the digest is of the whole redacted text."""
 
 
 class Kind(StrEnum):

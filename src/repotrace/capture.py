@@ -164,13 +164,15 @@ def store_report(report: BugReport, store: Store) -> Stored:
     """
     run = command_run_of(report)
     kept, new = store.reports.add(report, same=lambda other: is_same_failure(other, run))
+    if new:
+        return Stored(report=kept, new=True)
     try:
-        if not new:
-            store.history.record_occurrence(store.reports.root, kept.id, at=report.created_at)
-        occurrences = store.history.occurrences(store.reports.root, kept).count
+        occurrences = store.history.record_occurrence(
+            store.reports.root, kept.id, at=report.created_at
+        )
     except RepoTraceError as error:
-        return Stored(report=kept, new=new, problem=error)
-    return Stored(report=kept, new=new, occurrences=occurrences)
+        return Stored(report=kept, new=False, problem=error)
+    return Stored(report=kept, new=False, occurrences=occurrences)
 
 
 def is_same_failure(report: BugReport, run: CommandRun) -> bool:

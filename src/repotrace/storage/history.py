@@ -55,14 +55,19 @@ class History:
 
     def record_occurrence(
         self, store_root: Path, report_id: str, at: datetime, run_digest: str | None = None
-    ) -> None:
+    ) -> int:
         """Note that the failure of a report that was there already was captured again.
 
-        Not for the capture that made the report: that one is known from the report.
+        Not for the capture that made the report: that one is known from the report. Returns how
+        often it was captured, its creation included.
         """
         row = (self._key(store_root), printable(report_id), _text(at), run_digest)
         with self._database.writing() as connection:
             connection.execute("INSERT INTO report_occurrences VALUES (?, ?, ?, ?)", row)
+            counted = connection.execute(
+                "SELECT count(*) FROM report_occurrences WHERE store = ? AND report_id = ?", row[:2]
+            )
+            return 1 + int(counted.fetchone()[0])
 
     def occurrences(self, store_root: Path, report: BugReport) -> Occurrences:
         """How often `report` was captured on this machine, its creation included."""

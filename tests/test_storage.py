@@ -191,6 +191,8 @@ def test_a_lone_surrogate_is_written_readably(store: ReportStore) -> None:
     loaded = store.load("a1")
     assert loaded.description == "\\udcff and \\ud800"
     assert list(loaded.metadata.values()) == [["\\xff"]]
+    store.save(report(metadata={"outer": {"\ud800": [{"\udcff": None}]}}))
+    assert store.load("a1").metadata["outer"] == {"\\ud800": [{"\\xff": None}]}
 
 
 # --- Ids ----------------------------------------------------------------------------------

@@ -430,7 +430,11 @@ def _with_zones(report: BugReport) -> BugReport:
 
 
 def _to_json(report: BugReport) -> bytes:
-    return _encode(report.model_dump(mode="json"))
+    try:
+        return _encode(report.model_dump(mode="json"))
+    except UnicodeEncodeError:  # Pydantic takes a lone surrogate in values and outer keys only
+        plain = report.model_copy(update={"metadata": _plain(report.metadata)})
+        return _encode(plain.model_dump(mode="json"))
 
 
 def _encode(document: dict[str, Any]) -> bytes:

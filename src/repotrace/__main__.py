@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import os
 import sys
@@ -11,6 +12,7 @@ from repotrace._version import __version__
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    _mend_streams()
     if sys.argv[1:] == ["--version"]:
         print(f"repotrace {__version__}")
         return
@@ -29,6 +31,27 @@ def main() -> None:
     except SystemExit as end:
         _leave(end.code)
     _leave(0)
+
+
+def _mend_streams() -> None:
+    """Standard streams that take all we say: none is missing, none refuses a character."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    if sys.stdout.errors == "strict":
+        codecs.register_error("repotrace", _escaped)
+        sys.stdout.reconfigure(errors="repotrace")  # type: ignore[union-attr]
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks, written as in JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4)), error.end
 
 
 def _leave(code: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from repotrace.signatures import signature_of
 from repotrace.storage import RecordedVerdict, ReportStore, Store
 from repotrace.system import surroundings
 from repotrace.system.execution import execute
+from repotrace.system.git import GitError, git
 from repotrace.system.process import interrupt_running
 from repotrace.system.relocate import Missing, relocate
 
@@ -247,7 +248,7 @@ def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
         if options.cancelled is not None and options.cancelled.is_set():
             raise KeyboardInterrupt
         try:
-            observed = _execute(spec, options)
+            observed = _execute(spec, options, kept=expected.env)
         except RepoTraceError as error:
             return _cannot_run(expected, error.message, [], options)
         if observed.termination is Termination.INTERRUPTED:
@@ -268,11 +269,29 @@ def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
     return relocate(
         expected,
         environ={**os.environ} if options.environ is None else dict(options.environ),
-        root=options.root,
+        root=_root(expected, options.root),
         cwd=None if options.cwd is None else str(options.cwd),
         timeout=options.timeout,
         overrides=options.env,
     )
+
+
+def _root(expected: CommandRun, root: Path | None) -> Path | None:
+    """`root`, unless it is a stranger to the recorded repository, which is still here.
+
+    A store may lie in a repository of its own, where the command has no place.
+    """
+    recorded = expected.places.repository
+    commit = expected.repository.commit if expected.repository else None
+    if root is None or recorded is None or commit is None:
+        return root
+    if recorded == os.path.realpath(root) or not Path(expected.cwd).is_dir():
+        return root
+    try:
+        git(["cat-file", "-e", f"{commit}^{{commit}}"], root, deadline=5)
+    except GitError:
+        return None
+    return root
 
 
 def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> CommandSpec:
@@ -286,19 +305,27 @@ def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> Co
         raise RepoTraceError(f"The command cannot run here: {missing.message}.") from missing
 
 
-def _execute(spec: CommandSpec, options: ReplayOptions) -> CommandRun:
+def _execute(spec: CommandSpec, options: ReplayOptions, kept: Iterable[str]) -> CommandRun:
     return execute(
         spec,
         redactor=options.redactor or _redactor(options),
         limit=options.settings.output_limit,
-        kept=options.settings.env_keep,
+        kept=(*options.settings.env_keep, *kept),
         with_repository=options.with_repository,
         with_signature=False,
     )
 
 
 def _redactor(options: ReplayOptions) -> Redactor:
-    return Redactor(key=options.key or os.urandom(32), variables=options.environment)
+    """What a rule finds by itself keeps the name of that rule, though a variable brought it."""
+    key = options.key or os.urandom(32)
+    rules = Redactor(key=key)
+    variables = {
+        name: value
+        for name, value in options.environment.items()
+        if not (name.startswith("REPOTRACE_SECRET_") and rules.redact(value) != value)
+    }
+    return Redactor(key=key, variables=variables)
 
 
 def _missing(

@@ -67,6 +67,11 @@ def start(
             os.chdir(directory)
         except OSError as error:
             raise RepoTraceError(f"Cannot work in {directory}: {error.strerror}.") from error
+    try:
+        Path.cwd()
+    except OSError:
+        gone = RepoTraceError("The current folder is gone.", hint="Change into another one.")
+        boundary.fail(gone, 125 if ctx.invoked_subcommand in PASS_THROUGH else boundary.USAGE)
     ctx.obj = Globals(home=home.absolute() if home else None, color=color)
 
 

@@ -102,3 +102,28 @@ def test_accepting_keeps_the_variables_that_were_kept(shell: Shell) -> None:
     shell("capture", "--id", "a", "--env", "FOO", "sh", "-c", "echo $FOO; exit 3", env={"FOO": "x"})
     shell("replay", "--accept", "a")
     assert shell("replay", "a").returncode == 0
+
+
+def test_accepting_keeps_what_others_wrote_into_the_report(shell: Shell) -> None:
+    shell("capture", "--id", "a", "sh", "-c", "exit 3")
+    path = shell.cwd / ".repotrace/reports/a.json"
+    report = json.loads(path.read_bytes())
+    report["metadata"]["ticket"] = 17
+    path.write_text(json.dumps(report))
+    shell("replay", "--accept", "a")
+    assert json.loads(path.read_bytes())["metadata"]["ticket"] == 17
+
+
+def test_a_fixed_test_is_told_without_the_secrets_of_the_capture(shell: Shell) -> None:
+    shell.cwd.joinpath("test_it.py").write_text(
+        "import pathlib\n"
+        "def test_a(): assert not pathlib.Path('a').exists()\n"
+        "def test_b(): assert False\n"
+    )
+    shell.cwd.joinpath("a").touch()
+    shell(
+        *("capture", "--id", "p", "python", "-m", "pytest", "-q", "test_it.py"),
+        env={"API_TOKEN": "abcdefgh12345"},
+    )
+    shell.cwd.joinpath("a").unlink()
+    assert b"1 of 2 still fail; fixed: test_a" in shell("replay", "p").stdout

@@ -337,7 +337,7 @@ def _missing(
         and expected.termination is not Termination.SPAWN_ERROR
     ):
         return Missing(observed.error or "the command cannot be started", [])
-    if compared.verdict is Verdict.FIXED:
+    if compared.verdict in (Verdict.FIXED, Verdict.PARTLY_FIXED):
         return None
     environ = options.environment
     names = [name for name in expected.env_redacted if name not in environ]
@@ -442,7 +442,9 @@ def accepted(report: BugReport, result: ReplayResult) -> BugReport:
     run = run.model_copy(update={"signature": signature_of(run)})
     facts = surroundings.host_facts(run.cwd, dict(run.env), run.places.venv)
     facts["variables"] = dict(run.env)
-    return report.model_copy(update={"metadata": metadata_of(trace_of(run, facts))})
+    metadata = report.metadata | metadata_of(trace_of(run, facts))
+    metadata.pop("command", None)  # of a report by 0.1.0; the new record says it
+    return report.model_copy(update={"metadata": metadata})
 
 
 def diff(result: ReplayResult) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def record_command(
         with_repository=True,
     )
     facts = surroundings.host_facts(spec.cwd, spec.env, run.places.venv)
+    for name in ("cwd", "executable"):
+        facts[name] = redactor.redact(facts[name])
     facts["variables"] = dict(run.env)
     return trace_of(run, facts)
 

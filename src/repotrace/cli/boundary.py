@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import typer
 
@@ -17,6 +18,8 @@ USAGE = 2
 BUG = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""What the system says where an output cannot take more."""
 
 
 def complain(message: str, hint: str | None = None) -> None:
@@ -25,7 +28,9 @@ def complain(message: str, hint: str | None = None) -> None:
     try:
         sys.stderr.write(lines)
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except OSError:
+        silence(sys.stderr)
+    except ValueError:
         pass
 
 
@@ -45,8 +50,13 @@ class Commands(typer.core.TyperGroup):
         except RepoTraceError as error:
             fail(error)
         except BrokenPipeError:
-            _silence_stdout()
+            silence(sys.stdout)
             raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            silence(sys.stdout)
+            fail(RepoTraceError(f"Cannot write: {error.strerror}."))
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
@@ -56,8 +66,11 @@ def run(app: Callable[[], object]) -> None:
     """Run `app`. A bug of ours gives one line and the path of a log, exit code 3."""
     try:
         app()
-    except SystemExit:
-        _flush()
+    except SystemExit as end:
+        problem = _flush()
+        if problem is not None and not end.code:
+            complain(f"Cannot write: {problem}.")
+            raise SystemExit(USAGE) from None
         raise
     except Exception as bug:
         path = _log(bug)
@@ -66,21 +79,28 @@ def run(app: Callable[[], object]) -> None:
         raise SystemExit(BUG) from None
 
 
-def _flush() -> None:
-    """Flush stdout while a closed pipe can still be told from an error of ours."""
+def _flush() -> str | None:
+    """Flush stdout while a closed pipe can still be told from an error of ours.
+
+    Returns why something was lost, None if nothing was or nobody listens any more.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
-    except (OSError, ValueError):
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        return error.strerror
+    except ValueError:
         pass
+    return None
 
 
-def _silence_stdout() -> None:
-    """Send what is left to nowhere, so that Python's own flush at exit says nothing."""
+def silence(stream: IO[str]) -> None:
+    """Send what is left for `stream` to nowhere, so that the flush at exit says nothing."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
     except (OSError, ValueError):
         pass

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from repotrace.capture import Stored, build_report, record_command, store_report
-from repotrace.cli.boundary import complain, fail
+from repotrace.cli.boundary import complain, fail, silence
 from repotrace.cli.options import (
     CwdOption,
     JsonOption,
@@ -18,6 +18,7 @@ from repotrace.cli.options import (
     Opened,
     StoreOption,
     TimeoutOption,
+    inherited,
     note,
     open_store,
     print_json,
@@ -109,16 +110,25 @@ def capture(
     if only_failures and not run.failed:
         note(f"{run.ending}, nothing stored")
         raise typer.Exit(code)
-    given = {"severity": severity, "tags": None if tags is None else split_tags(tags)}
+    given: dict[str, object] = {}
+    if severity is not None:
+        given["severity"] = redactor.redact(severity)
+    if tags is not None:
+        given["tags"] = split_tags(redactor.redact(tags))
     report = build_report(
         trace,
         title=None if title is None else redactor.redact(title),
         report_id=report_id,
-        **{name: value for name, value in given.items() if value is not None},
+        **given,
     )
     stored = _store(opened, report)
     if as_json:
-        print_json(_as_json(opened, stored, run))
+        try:
+            print_json(_as_json(opened, stored, run))
+            sys.stdout.flush()
+        except OSError as error:
+            silence(sys.stdout)
+            complain(f"cannot write to stdout: {error.strerror}")
     else:
         _summarise(stored, report, run)
     raise typer.Exit(code)
@@ -128,9 +138,9 @@ def _environment(opened: Opened, cwd: Path | None) -> tuple[dict[str, str], list
     """The environment of the command, and the names that we set in it for colours.
 
     Where our own output is a terminal the command, which writes to a pipe, is asked for the
-    colours that it would show there. A capture inside the command uses the same store.
+    colours that it would show there.
     """
-    env = dict(os.environ)
+    env = inherited(opened)
     added: list[str] = []
     wanted = opened.color == "always" or (
         opened.color == "auto"
@@ -143,8 +153,6 @@ def _environment(opened: Opened, cwd: Path | None) -> tuple[dict[str, str], list
         env.update((name, COLOR_VARIABLES[name]) for name in added)
     if cwd is not None and "PWD" in env:
         env["PWD"] = os.path.abspath(cwd)  # noqa: PTH100 - links kept
-    env.setdefault("REPOTRACE_STORE", os.path.abspath(opened.store.reports.root))  # noqa: PTH100
-    env.setdefault("REPOTRACE_HOME", os.path.abspath(opened.store.home))  # noqa: PTH100
     return env, added
 
 
@@ -164,12 +172,18 @@ def _echo(*, to_stderr: bool) -> OnOutput:
 
     def echo(stream: str, data: bytes) -> None:
         target = targets[stream]
-        raw = getattr(target, "buffer", None)
-        if raw is None:
-            target.write(data.decode("utf-8", "replace"))
-        else:
-            raw.write(data)
-        target.flush()
+        try:
+            raw = getattr(target, "buffer", None)
+            if raw is None:
+                target.write(data.decode("utf-8", "replace"))
+            else:
+                raw.write(data)
+            target.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # a full disk; the command and its report are not to blame
+            silence(target)
+            complain(f"cannot show the command's {stream}: {error.strerror}; it is recorded")
 
     return echo
 

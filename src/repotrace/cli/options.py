@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from repotrace.cli.boundary import complain
+from repotrace.cli.boundary import complain, silence
 from repotrace.config import Settings, find_store, home_for, load_settings
 from repotrace.storage import Store
 
@@ -67,6 +67,17 @@ def open_store(ctx: typer.Context, reports: Path | None) -> Opened:
     return Opened(store=Store(home, reports=root), settings=settings, color=said.color)
 
 
+def inherited(opened: Opened) -> dict[str, str]:
+    """Our environment, as the commands that we run get it.
+
+    A capture inside of one uses the same store and home.
+    """
+    env = dict(os.environ)
+    env.setdefault("REPOTRACE_STORE", os.path.abspath(opened.store.reports.root))  # noqa: PTH100
+    env.setdefault("REPOTRACE_HOME", os.path.abspath(opened.store.home))  # noqa: PTH100
+    return env
+
+
 def say(text: str = "") -> None:
     """One line of data on stdout."""
     sys.stdout.write(text + "\n")
@@ -74,8 +85,11 @@ def say(text: str = "") -> None:
 
 def note(text: str) -> None:
     """One line about what happens, on stderr."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:  # nobody can be told
+        silence(sys.stderr)
 
 
 def print_json(value: object) -> None:

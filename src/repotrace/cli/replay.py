@@ -18,6 +18,7 @@ from repotrace.cli.options import (
     ReportArgument,
     StoreOption,
     TimeoutOption,
+    inherited,
     note,
     open_store,
     print_json,
@@ -114,6 +115,7 @@ def replay(
 def options_for(opened: Opened) -> ReplayOptions:
     """How this project replays, before any flag."""
     return ReplayOptions(
+        environ=inherited(opened),
         root=root_of(opened.store.reports),
         settings=opened.settings,
         key=opened.store.key,

@@ -7,10 +7,18 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from repotrace.config import find_repository
-from repotrace.records.command import Chunk, CommandRun, CommandSpec, Output, RepositoryState
+from repotrace.records.command import (
+    Chunk,
+    CommandRun,
+    CommandSpec,
+    Output,
+    Places,
+    RepositoryState,
+)
 from repotrace.redact import Redactor, is_secret_name
 from repotrace.system import process, surroundings
 from repotrace.system.git import repository_state
+from repotrace.system.masking import redact_terminal_output
 from repotrace.system.relocate import mask_path_list
 
 type OnOutput = Callable[[str, bytes], None]
@@ -39,11 +47,11 @@ def execute(
     Raises RepoTraceError if `spec.cwd` is no folder or an argument cannot be passed at all.
     """
     root = find_repository(Path(spec.cwd))
-    repository: RepositoryState | None = None
-    if root is not None and with_repository:
-        repository = repository_state(Path(spec.cwd))
+    repository = _repository(spec.cwd, redactor) if root is not None and with_repository else None
     raw = process.run(spec, on_output=on_output, limit=limit)
-    places = surroundings.places_of(spec.cwd, spec.env, str(root.root) if root else None)
+    places = _redacted_places(
+        surroundings.places_of(spec.cwd, spec.env, str(root.root) if root else None), redactor
+    )
     stdout, out_map = _redacted(raw.stdout, redactor, limit)
     stderr, err_map = _redacted(raw.stderr, redactor, limit)
     env, hidden = _kept_environment(spec.env, redactor, kept)
@@ -52,9 +60,9 @@ def execute(
     run = CommandRun(
         argv=tuple(redactor.redact(part) for part in spec.argv),
         script=None if spec.script is None else redactor.redact(spec.script),
-        resolved=raw.resolved,
-        cwd=spec.cwd,
-        cwd_in_repository=_relative(spec.cwd, root.root) if root else None,
+        resolved=None if raw.resolved is None else redactor.redact(raw.resolved),
+        cwd=redactor.redact(spec.cwd),
+        cwd_in_repository=redactor.redact(_relative(spec.cwd, root.root)) if root else None,
         stdin=None if raw.stdin_recorded is None else redactor.redact_bytes(raw.stdin_recorded)[0],
         stdin_kind=raw.stdin_kind,
         env=env,
@@ -72,12 +80,7 @@ def execute(
         spawn_errno=raw.spawn_errno,
         stdout=stdout,
         stderr=stderr,
-        chunks=tuple(
-            Chunk(stream=stream, start=m(start), end=m(end), seconds=round(seconds, 6))
-            for stream, start, end, seconds in raw.chunks
-            for m in (out_map if stream == "stdout" else err_map,)
-            if m(end) > m(start)
-        ),
+        chunks=_chunks(raw, out_map, err_map),
         started_at=raw.started_at,
         duration=round(raw.duration, 6),
         cpu_time=None if raw.cpu_time is None else round(raw.cpu_time, 6),
@@ -104,30 +107,56 @@ def _redacted(
     cut is seen whole; the margin goes after redacting.
     """
     if not raw.omitted and raw.length <= limit:
-        data, offsets = redactor.redact_bytes(raw.head + raw.tail)
-        return Output(head=data, length=raw.length), offsets.map
+        data, offsets = redact_terminal_output(redactor, raw.head + raw.tail)
+        return Output(head=data, length=raw.length), offsets
     half = limit // 2
     whole = raw.head + raw.tail if not raw.omitted else None
-    head, head_offsets = redactor.redact_bytes(raw.head if whole is None else whole)
-    head_end = head_offsets.map(min(half, len(raw.head)))
+    head, head_map = redact_terminal_output(redactor, raw.head if whole is None else whole)
+    head_end = head_map(min(half, len(raw.head)))
     if whole is None:
-        tail, tail_offsets = redactor.redact_bytes(raw.tail)
-        tail_start = tail_offsets.map(max(0, len(raw.tail) - half))
+        tail, tail_map = redact_terminal_output(redactor, raw.tail)
+        tail_start = tail_map(max(0, len(raw.tail) - half))
         tail = tail[tail_start:]
     else:
-        tail = head[head_offsets.map(max(half, len(whole) - half)) :]
+        tail = head[head_map(max(half, len(whole) - half)) :]
     kept_head = head[:head_end]
     omitted = raw.length - min(half, len(raw.head)) - min(half, raw.length - half)
 
     def place(offset: int) -> int:
         if offset <= half:
-            return min(head_offsets.map(offset), len(kept_head))
+            return min(head_map(offset), len(kept_head))
         return len(kept_head) + max(0, len(tail) - max(0, raw.length - offset))
 
     output = Output(
         head=kept_head, tail=tail, omitted=omitted, length=raw.length, sha256=raw.sha256
     )
     return output, place
+
+
+def _chunks(
+    raw: process.RawRun, out_map: Callable[[int], int], err_map: Callable[[int], int]
+) -> tuple[Chunk, ...]:
+    """When each piece of the redacted streams came, without those that are wholly gone."""
+    return tuple(
+        Chunk(stream=stream, start=place(start), end=place(end), seconds=round(seconds, 6))
+        for stream, start, end, seconds in raw.chunks
+        for place in (out_map if stream == "stdout" else err_map,)
+        if place(end) > place(start)
+    )
+
+
+def _redacted_places(places: Places, redactor: Redactor) -> Places:
+    """The folders as the redacted output names them."""
+    return Places(
+        **{name: None if path is None else redactor.redact(path) for name, path in places}
+    )
+
+
+def _repository(cwd: str, redactor: Redactor) -> RepositoryState | None:
+    state = repository_state(Path(cwd))
+    if state is None or state.branch is None:
+        return state
+    return state.model_copy(update={"branch": redactor.redact(state.branch)})
 
 
 def _kept_environment(

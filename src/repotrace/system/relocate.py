@@ -78,6 +78,9 @@ def relocate(
         needed.extend(name for name in missing if name not in needed)
         return restored
 
+    recorded = _with_real_folders(recorded, values, needed if cwd is None else [])
+    if needed:
+        raise Missing(f"needs {', '.join(needed)}", needed)
     folder = _folder(recorded, root, cwd)
     move = _moves(recorded, folder, root)
     argv = tuple(move.existing(back(part)) for part in recorded.argv)
@@ -102,6 +105,28 @@ def relocate(
         timeout=timeout if timeout is not None else recorded.timeout,
         pty=recorded.pty,
         merge=recorded.merge,
+    )
+
+
+def _with_real_folders(
+    recorded: CommandRun, values: Mapping[str, str], needed: list[str]
+) -> CommandRun:
+    """`recorded` with its folders as they were before redacting.
+
+    `needed` gets the names of the variables without which its cwd is not known.
+    """
+    cwd, missing = restore(recorded.cwd, values)
+    needed.extend(missing)
+    folders = {
+        name: None if path is None else restore(path, values)[0] for name, path in recorded.places
+    }
+    inside = recorded.cwd_in_repository
+    return recorded.model_copy(
+        update={
+            "cwd": cwd,
+            "cwd_in_repository": None if inside is None else restore(inside, values)[0],
+            "places": Places(**folders),
+        }
     )
 
 
@@ -191,8 +216,7 @@ def _path(recorded: CommandRun, environ: Mapping[str, str], move: _Move, venv: s
             move.existing(place + rest) for place in candidates.get(mark + ">", []) if place
         ] or [move.existing(entry)]
         found = next((option for option in options if Path(option).is_dir()), options[0])
-        if found not in entries:
-            entries.append(found)
+        entries.append(found)  # twice, if it was there twice: a command may show its PATH
     for entry in environ.get("PATH", os.defpath).split(os.pathsep):
         if entry not in entries:
             entries.append(entry)

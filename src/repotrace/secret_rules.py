@@ -29,7 +29,8 @@ type Found = tuple[int, int, int, str]
 # which `redact` uses to leave most of a text unread.
 RUN = 16
 TOKENS: tuple[tuple[str, str, str], ...] = (
-    ("aws-access-key", "AKIA ASIA ABIA ACCA", r"A(?:KIA|SIA|BIA|CCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("aws-access-key", "AKIA", r"AKIA[A-Z0-9]{16,}+"),
+    ("aws-access-key", "ASIA ABIA ACCA", r"A(?:SIA|BIA|CCA)(?=[A-Z]{0,40}[0-9])[A-Z0-9]{16,}+"),
     ("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{20,}+"),
     ("github-token", "github_pat_", r"github_pat_[A-Za-z0-9_]{20,}+"),
     (
@@ -74,7 +75,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("notion-token", "ntn_", r"ntn_[A-Za-z0-9]{40,}+"),
     ("figma-token", "figd_", r"figd_[A-Za-z0-9_-]{30,}+"),
     ("planetscale-token", "pscale_", r"pscale_[a-z]{2,8}_[A-Za-z0-9_.-]{30,}+"),
-    ("jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{13,}+\.[A-Za-z0-9_-]{10,}+(?:\.[A-Za-z0-9_-]+){0,3}+"),
+    ("jwt", "eyJ", r"eyJ[A-Za-z0-9_-]{13,2048}+\.[A-Za-z0-9_-]{10,}+(?:\.[A-Za-z0-9_-]+){0,3}+"),
     (
         "private-key",
         "LS0tLS1CRUdJTi",
@@ -104,7 +105,7 @@ CONTEXTS: tuple[tuple[str, str, str], ...] = (
         "private-key",
         "-----BEGIN ",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:[^\n]{4,16384}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?:[^\n-]|-(?!----)){4,16384}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
         r"|(?:\\+[nr]|[A-Za-z0-9+/=]){24,}+)",
     ),
     (
@@ -130,7 +131,7 @@ FOLDED: tuple[tuple[str, str, str], ...] = (
         "cookie",
         "cookie",
         r"cookie\\{0,3}[\"']?[ \t]*[:=,][ \t]*b?\\{0,3}[\"']?"
-        r"([^\s\"';=]+=(?=[^\s\"';]{16})[^\"'\n\\]+)",
+        r"([^\s\"';=]{1,128}+=(?=[^\s\"';]{16})[^\"'\n\\]+)",
     ),
     ("discord-token", "discord", r"discord[^\n]{0,64}?([mno][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,})"),
 )
@@ -165,8 +166,12 @@ _ASSIGN = (
     rb"(?P<sep>:=|=>|={1,3}|:|%3[Dd]|,(?=[ \t]{0,4}[bru]?\\{0,3}[\"'])|>(?=[^<>\n]{8,}</)|)"
     rb"[ \t]{0,8}" + _COLOUR + rb"{0,3}(?:[bBrRuUfF]{0,2}(?P<quote>\\{0,3}[\"'`]))?"
 )
-_BARE = rb"[^\s\"'`,;&<>()\[\]{}|\\\x1b]{8,}+"
-_SHELL_BARE = rb"[^\s\"'`;&<>|\\\x1b]{8,}+"
+JUDGED = 512
+"""How much of a long value is looked at to tell whether it is a secret."""
+
+_BARE = rb"[^\s\"'`,;&<>()\[\]{}|\\\x1b]{8,512}+"
+_REST = rb"[^\s\"'`]+"
+_SHELL_BARE = rb"[^\s\"'`;&<>|\\\x1b]{8,512}+"
 
 
 @cache
@@ -180,11 +185,16 @@ def _provider_pattern(source: str, folded: bool) -> re.Pattern[bytes]:
     return re.compile(source.encode(), re.IGNORECASE if folded else 0)
 
 
-def provider(index: int, data: bytes, low: int, at: int, high: int) -> Found | None:
-    """The match of PROVIDERS[index] whose literal stands at `at`, seeing data[low:high] only."""
+def provider(index: int, data: bytes, low: int, at: int, high: int) -> Found | int | None:
+    """The match of PROVIDERS[index] whose literal stands at `at`, seeing data[low:high] only.
+
+    Of a match that is a mere placeholder, the end: no more need be looked for before it.
+    """
     name, _, source = PROVIDERS[index]
     is_token = index < len(TOKENS)
     if is_token and not compiled(rb"[A-Za-z0-9_-]{%d}" % RUN).match(data, at, high):
+        return None
+    if (is_token or name in _EDGED) and not _at_edge(data, low, at):
         return None
     match = _provider_pattern(source, index >= len(TOKENS) + len(CONTEXTS)).match(data, at, high)
     if match is None:
@@ -195,12 +205,8 @@ def provider(index: int, data: bytes, low: int, at: int, high: int) -> Found | N
         begin = at - (len(digits) - len(digits.rstrip(b"0123456789")))
         if at - begin < 8:
             return None
-    elif (is_token or name in _EDGED) and not _at_edge(data, low, at):
-        return None
     start, end = match.span(1) if match.re.groups else (begin, match.end())
-    if not _is_real(name, data[start:end]):
-        return None
-    return start, end, begin, name
+    return (start, end, begin, name) if _is_real(name, data[start:end]) else end
 
 
 _EDGED = frozenset({"google-token", "sendgrid-key", "vault-token", "bearer", "basic"})
@@ -222,7 +228,7 @@ def _is_real(rule: str, secret: bytes) -> bool:
             return False
     if rule == "private-key":
         return len(set(secret)) >= 30 or secret.startswith(b"LS0t")
-    text = secret.decode("latin-1")
+    text = secret[:JUDGED].decode("latin-1")
     if rule == "cookie":
         return any(
             len(part) >= 16 and any(map(str.isdigit, part)) for part in re.split(r"[=;\s]", text)
@@ -248,13 +254,15 @@ def _line_patterns() -> tuple[re.Pattern[bytes], ...]:
 KEY_LIMIT = 65536
 """The longest key that is masked as one piece; a longer one becomes several placeholders."""
 
+ENDED, FULL, OPEN = range(3)
+"""Of a private key: its end was seen, KEY_LIMIT was reached, the text stopped first."""
 
-def key_block(data: bytes, begin: int, high: int, *, inside: bool) -> tuple[int, bool] | None:
-    """The end of the private key over several lines that starts at `begin`, and how it ended.
 
-    `data[:high]` holds complete lines. The second item is False if the end of the data came first
-    and the key may go on. None if there is no key here. With `inside`, `begin` is the start of a
-    line in the middle of a key.
+def key_block(data: bytes, begin: int, high: int, *, inside: bool) -> tuple[int, int] | None:
+    """Where the private key that starts at `begin` ends, and how: ENDED, FULL or OPEN.
+
+    `data[:high]` holds complete lines. None if there is no key here. With `inside`, `begin` is the
+    start of a line in the middle of a key.
     """
     first, last, body, loose = _line_patterns()
     at, seen, unsure = begin, inside, 0
@@ -266,18 +274,18 @@ def key_block(data: bytes, begin: int, high: int, *, inside: bool) -> tuple[int,
     while at < high:
         stop = _line_end(data, at, high)
         if ending := last.search(data, at, stop):
-            return (ending.end(), True) if len(set(data[begin:at])) >= 30 or inside else None
+            return (ending.end(), ENDED) if len(set(data[begin:at])) >= 30 or inside else None
         line = data[at:stop]
         if len(line) <= 1024 and body.search(line):
             seen, unsure, confirmed = True, 0, stop - (data[stop - 1] == 10)
             if confirmed - begin >= KEY_LIMIT:
-                return confirmed, True
+                return confirmed, FULL
         elif unsure == 8 or not loose.match(line):
-            return (confirmed, True) if seen and confirmed > begin else None
+            return (confirmed, ENDED) if seen and confirmed > begin else None
         else:
             unsure += 1
         at = stop
-    return max(confirmed, begin) if seen else begin, False
+    return confirmed, OPEN
 
 
 def _line_end(data: bytes, at: int, high: int) -> int:
@@ -306,7 +314,7 @@ def assignment(data: bytes, low: int, at: int, high: int) -> Found | None:
         return None
     start = match.end()
     stop, quoted = _value_end(data, match["quote"], start, high, shell=separator == b"=")
-    value = data[start:stop].decode("latin-1")
+    value = data[start : min(stop, start + JUDGED)].decode("latin-1")
     words = words_of(name)
     if words[-2:] == ["ACCESS", "KEY"] and compiled(rb"[A-Za-z0-9/+]{40}").fullmatch(
         data, start, stop
@@ -315,6 +323,8 @@ def assignment(data: bytes, low: int, at: int, high: int) -> Found | None:
     is_call = not quoted and data[stop : stop + 1] in (b"(", b"[") and stop < high
     if is_call or not is_plausible(value, quoted, any("PASS" in word for word in words)):
         return None
+    if not quoted and stop == start + JUDGED and (rest := compiled(_REST).match(data, stop, high)):
+        stop = rest.end()
     return start, stop, begin, "assigned"
 
 
@@ -322,9 +332,10 @@ def _value_end(
     data: bytes, quote: bytes | None, start: int, high: int, *, shell: bool
 ) -> tuple[int, bool]:
     if quote:
-        end = data.find(quote, start, high)
+        last = min(high, start + JUDGED)
+        end = data.find(quote, start, last)
         while end > start and len(quote) == 1 and data[end - 1] == 0x5C:
-            end = data.find(quote, end + 1, high)
+            end = data.find(quote, end + 1, last)
         if end >= 0:
             return end, True
     match = compiled(_SHELL_BARE if shell and not quote else _BARE).match(data, start, high)

@@ -156,13 +156,13 @@ def _entropy(text: str) -> float:
 
 def is_plausible(value: str, quoted: bool, is_password: bool) -> bool:
     """Whether a value that is assigned to a secret-looking name is one."""
-    if not 8 <= len(value) <= 8192 or any(map(str.isspace, value)) or not is_secret_value(value):
+    has_digit = any(map(str.isdigit, value))
+    if not has_digit and not (is_password and any(c in "!@#$%^&*~?" for c in value)):
+        return False
+    if len(value) < 8 or any(map(str.isspace, value)) or not is_secret_value(value):
         return False
     lower = value.lower()
     if lower.startswith("[redacted") or any(part in lower for part in _PLACEHOLDER_PARTS):
-        return False
-    has_digit = any(map(str.isdigit, value))
-    if not has_digit and not (is_password and any(c in "!@#$%^&*~?" for c in value)):
         return False
     if not (is_password and (quoted or "_" not in value)) and _shapes()[3].fullmatch(value):
         return len(value) >= 24 and _entropy(value) >= 4.0 and not any(c in value for c in "_-./: ")

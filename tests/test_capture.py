@@ -203,6 +203,16 @@ def test_row_32_secrets_reach_no_report(
     assert "[REDACTED:env-DEPLOY_TOKEN:" in run.stdout.text
 
 
+def test_row_32_an_option_tells_that_its_value_is_a_secret() -> None:
+    secret = "Zx9Kq2" + "LmP0vRtt4"
+    command = python("import sys; sys.exit(3)")
+    trace = run_capture([*command, "--password", secret, "--name", "anna-and-the-others"])
+    assert trace.run is not None
+    assert secret not in str(trace.model_dump())
+    assert trace.run.argv[:4] == (*command, "--password")
+    assert trace.run.argv[-2:] == ("--name", "anna-and-the-others")
+
+
 def test_row_6_exit_codes_are_what_the_system_reports() -> None:
     assert run_capture(["sh", "-c", "exit 300"]).exit_code == 44
     assert run_capture(python("import sys; sys.exit(-1)")).exit_code == 255

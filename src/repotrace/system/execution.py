@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from repotrace.config import find_repository
@@ -58,7 +59,7 @@ def execute(
     if "PATH" in env:
         env["PATH"] = mask_path_list(env["PATH"], places)
     run = CommandRun(
-        argv=tuple(redactor.redact(part) for part in spec.argv),
+        argv=_redacted_argv(spec.argv, redactor),
         script=None if spec.script is None else redactor.redact(spec.script),
         resolved=None if raw.resolved is None else redactor.redact(raw.resolved),
         cwd=redactor.redact(spec.cwd),
@@ -157,6 +158,18 @@ def _repository(cwd: str, redactor: Redactor) -> RepositoryState | None:
     if state is None or state.branch is None:
         return state
     return state.model_copy(update={"branch": redactor.redact(state.branch)})
+
+
+def _redacted_argv(argv: Sequence[str], redactor: Redactor) -> tuple[str, ...]:
+    """Each argument without secrets; an option such as `--password` tells what the next one is."""
+    masked = [redactor.redact(part) for part in argv]
+    for number, (option, value) in enumerate(pairwise(argv), start=1):
+        if option.startswith("-") and masked[number] == value:
+            before = f"{option} "
+            pair = redactor.redact(before + value)
+            if pair.startswith(before):
+                masked[number] = pair.removeprefix(before)
+    return tuple(masked)
 
 
 def _kept_environment(

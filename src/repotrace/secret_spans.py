@@ -64,11 +64,13 @@ class Walls:
 
 
 def moved(span: Span, by: int) -> Span:
+    """`span` with every offset changed by `by`."""
     start, end, begin, rule, secret = span
     return start + by, end + by, begin + by, rule, secret
 
 
 def line_start(data: bytes, low: int, at: int) -> int:
+    """Where the line that holds offset `at` begins, at the earliest at `low`."""
     return data.rfind(b"\n", low, at) + 1 or low
 
 

@@ -258,8 +258,12 @@ class RedactingStream:
             at = limit
             if limit < end or not is_long:
                 break
-            piece, self._in_token = self._piece(data[at : at + WINDOW])
-            out.append(self._mask(piece, []))
+            piece, self._in_token, is_clean = self._piece(data[at : at + WINDOW])
+            if is_clean:
+                out.append(piece)
+                self._done += len(piece)
+            else:
+                out.append(self._mask(piece, []))
             at += len(piece)
         del self._pending[:at]
         return b"".join(out)
@@ -290,23 +294,26 @@ class RedactingStream:
         self._done += end - at
         return end
 
-    def _piece(self, window: bytes) -> tuple[bytes, bool]:
-        """The first piece of a line that is longer than the window; whether it ends in a secret."""
+    def _piece(self, window: bytes) -> tuple[bytes, bool, bool]:
+        """The first piece of a line that is longer than the window.
+
+        Also whether it ends in a secret that goes on, and whether there is no secret at all.
+        """
         cut = len(window) - _MARGIN
         cut = max(window.rfind(bytes((code,)), len(window) // 2, cut) for code in _SEPARATORS) + 1
         cut = cut or len(window) - _MARGIN
         try:
             spans = self._redactor.spans(window)
         except Exception:
-            spans = []
+            return window[:cut], False, False
         uncut = [(begin, end) for _, end, begin, _, _ in spans]
         uncut += [match.span() for match in _WALL.finditer(window)]
         for begin, end in sorted(uncut, reverse=True):
             if begin < cut < end:
                 if begin == 0:
-                    return window[:end], end == len(window)
+                    return window[:end], end == len(window), not spans
                 cut = begin
-        return window[:cut], False
+        return window[:cut], False, not spans
 
     def _blocks(
         self, data: bytes, low: int, high: int, *, closed: bool

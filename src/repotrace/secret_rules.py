@@ -46,7 +46,7 @@ TOKENS: tuple[tuple[str, str, str], ...] = (
     ("slack-token", "xox", r"xox[abeoprs]-(?=[A-Za-z-]{0,40}[0-9])[A-Za-z0-9-]{12,}+"),
     ("slack-token", "xapp-", r"xapp-[0-9]-[A-Za-z0-9-]{10,}+"),
     ("stripe-key", "sk_live_ rk_live_", r"[sr]k_live_[A-Za-z0-9]{10,}+"),
-    ("stripe-key", "sk_test_ rk_test_", r"[sr]k_test_(?=[A-Za-z]{0,40}[0-9])[A-Za-z0-9]{10,}+"),
+    ("stripe-key", "sk_test_ rk_test_", r"[sr]k_test_(?=[a-z]{0,40}[A-Z0-9])[A-Za-z0-9]{10,}+"),
     ("stripe-key", "whsec_", r"whsec_[A-Za-z0-9+/=]{24,}+"),
     ("npm-token", "npm_", r"npm_[A-Za-z0-9]{30,}+"),
     ("pypi-token", "pypi-AgE", r"pypi-AgE[A-Za-z0-9_-]{20,}+"),
@@ -131,7 +131,7 @@ FOLDED: tuple[tuple[str, str, str], ...] = (
         "cookie",
         "cookie",
         r"cookie\\{0,3}[\"']?[ \t]*[:=,][ \t]*b?\\{0,3}[\"']?"
-        r"([^\s\"';=]{1,128}+=(?=[^\s\"';]{16})[^\"'\n\\]+)",
+        r"([^\s\"';=]{1,128}+=[^\"'\n\\]+)",
     ),
     ("discord-token", "discord", r"discord[^\n]{0,64}?([mno][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,})"),
 )
@@ -307,13 +307,16 @@ def assignment(data: bytes, low: int, at: int, high: int) -> Found | None:
         return None
     if separator == b"," and not match["close"]:
         return None
+    if colour := compiled(rb"\[[0-9;]{1,12}m(?=[A-Za-z0-9_-]*\Z)").search(before):
+        name = name[max(0, colour.end() - (len(before) - (at - begin))) :]
     # Behind a literal escape ("\n" in a repr) the name starts with a letter too many.
     if begin > low and data[begin - 1] == 0x5C and name[:1] in "nrt":
         name = name[1:]
     if not is_secret_name(name) or not is_assigned_name(name):
         return None
     start = match.end()
-    stop, quoted = _value_end(data, match["quote"], start, high, shell=separator == b"=")
+    in_shell = name.isupper() and data[start - 1] == 0x3D
+    stop, quoted = _value_end(data, match["quote"], start, high, shell=in_shell)
     value = data[start : min(stop, start + JUDGED)].decode("latin-1")
     words = words_of(name)
     if words[-2:] == ["ACCESS", "KEY"] and compiled(rb"[A-Za-z0-9/+]{40}").fullmatch(

@@ -116,9 +116,9 @@ def _shapes() -> tuple[re.Pattern[str], ...]:
     word = r"(?:[A-Za-z]{1,24}[0-9]{0,3}|[0-9]+)"
     sources = (
         r"\A(?:\$[A-Za-z_{(]|%[({A-Za-z]|[<{\[*.%])|\$\{|\{\{|%\(|\*{3}|\.{3}|[<>]\Z"
-        r"|environ|getenv|process\.env|import\.meta",
+        r"|\{[A-Za-z_.]+\}|\[\^?[A-Za-z0-9]-[A-Za-z0-9]|environ|getenv|process\.env|import\.meta",
         r"\A(?:[A-Za-z]:[\\/]|~?/|\.{1,2}/|[a-z][a-z0-9+.-]*:/)",
-        r"[0-9.,:;/+\-_ TZeE%]*",
+        r"[0-9.,:;/+\-_ TZeE%\x80-\xff]*",
         rf"{word}(?:[-_./:@+ ]+{word})*[-_./:@+ ]*",
         r"(?=[^/]*[A-Z])(?=[^/]*[a-z])(?=[^/]*[0-9])[^/]{16,}",
     )
@@ -154,17 +154,30 @@ def _entropy(text: str) -> float:
     return -sum(n / size * log2(n / size) for n in (text.count(c) for c in set(text)))
 
 
+def _is_jumble(text: str) -> bool:
+    """Whether letters change case too often for words in camel case."""
+    return (
+        len(text) >= 12 and text.isalpha() and len(_word_pattern().findall(text)) * 2.6 > len(text)
+    )
+
+
 def is_plausible(value: str, quoted: bool, is_password: bool) -> bool:
     """Whether a value that is assigned to a secret-looking name is one."""
-    has_digit = any(map(str.isdigit, value))
-    if not has_digit and not (is_password and any(c in "!@#$%^&*~?" for c in value)):
+    jumbled = _is_jumble(value.rstrip("=0123456789"))
+    if not (jumbled or any(map(str.isdigit, value))) and not (
+        is_password and any(c in "!@#$%^&*~?" for c in value)
+    ):
         return False
     if len(value) < 8 or any(map(str.isspace, value)) or not is_secret_value(value):
         return False
     lower = value.lower()
     if lower.startswith("[redacted") or any(part in lower for part in _PLACEHOLDER_PARTS):
         return False
-    if not (is_password and (quoted or "_" not in value)) and _shapes()[3].fullmatch(value):
+    if (
+        not jumbled
+        and not (is_password and (quoted or "_" not in value))
+        and _shapes()[3].fullmatch(value)
+    ):
         return len(value) >= 24 and _entropy(value) >= 4.0 and not any(c in value for c in "_-./: ")
     if len(value) < 16:
         return len(set(value)) >= 5

@@ -41,3 +41,7 @@ class ReportExists(RepoTraceError, FileExistsError):
 
 class NoCommand(RepoTraceError, ValueError):
     """A report carries no command that could be run."""
+
+
+class RunNotFound(RepoTraceError, LookupError):
+    """No recorded run is meant by this id, or the run has no such step."""

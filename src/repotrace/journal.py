@@ -20,7 +20,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Optional  # noqa: UP035 - for the older Pythons, too
 
-__all__ = ["CUT", "FILE_LIMIT", "TEXT_LIMIT", "Journal", "new_id", "new_run_id"]
+__all__ = ["CUT", "FILE_LIMIT", "TEXT_LIMIT", "Journal", "new_id", "new_run_id", "redacted"]
 
 TEXT_LIMIT = 1 << 20
 """Characters of one text above which its middle is left out."""
@@ -87,8 +87,8 @@ class Journal:
     ) -> None:
         self.folder = os.fspath(folder)
         self.lost = 0
-        """Events that could not be written by this process, and are not yet told of."""
-        self.lost_in_all = 0
+        """Events that this process could not write, in all."""
+        self._untold: Dict[Optional[str], int] = {}  # noqa: UP006, UP045
         self._redact = redact
         self._text_limit = max(text_limit, 2)
         self._file_limit = file_limit
@@ -122,10 +122,10 @@ class Journal:
             if weak:
                 event["weak"] = True
             if self._redact is not None:
-                event["data"] = _redacted(data, self._redact)
+                event["data"] = redacted(data, self._redact)
             self._append(self._line(event))
         except Exception as error:
-            self._lose(error)
+            self._lose(error, run)
         return name
 
     def close(self) -> None:
@@ -134,11 +134,10 @@ class Journal:
             if self._descriptor < 0:
                 return
             try:
-                if self.lost:
-                    self._tell_of_losses()
+                self._tell_of_losses()
                 self._put(self._line(_event("closed", {})))
             except Exception as error:
-                self._lose(error, count=0)
+                self._warn(error)
             self._shut()
 
     def __enter__(self) -> Journal:
@@ -168,14 +167,17 @@ class Journal:
                 self._put(self._line(_event("closed", {})))
                 self._shut()
                 self._open()
-            if self.lost:
+            if self._untold:
                 self._tell_of_losses()
             self._put(line)
 
     def _tell_of_losses(self) -> None:
-        data = {"count": self.lost, "reason": "could not be written"}
-        self._put(self._line(_event("lost", data)))
-        self.lost = 0
+        for run, count in list(self._untold.items()):
+            event = _event("lost", {"count": count, "reason": "could not be written"})
+            if run is not None:
+                event["run"] = run
+            self._put(self._line(event))
+            del self._untold[run]
 
     def _put(self, line: bytes) -> None:
         """Append `line` whole, or raise OSError. A reader drops what came of a part of it."""
@@ -187,9 +189,13 @@ class Journal:
         if self._torn:
             raise OSError(28, "No space left on device")
 
-    def _lose(self, error: Exception, count: int = 1) -> None:
-        self.lost += count
-        self.lost_in_all += count
+    def _lose(self, error: Exception, run: Optional[str]) -> None:  # noqa: UP045
+        with self._lock:
+            self.lost += 1
+            self._untold[run] = self._untold.get(run, 0) + 1
+        self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
         if self._warned:
             return
         self._warned = True
@@ -231,7 +237,7 @@ class Journal:
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self._shut()
-        self.lost = self.lost_in_all = 0
+        self.lost, self._untold = 0, {}
 
 
 _journals: weakref.WeakSet[Journal] = weakref.WeakSet()
@@ -285,7 +291,7 @@ def _writer() -> Dict[str, Any]:  # noqa: UP006
 # --- Texts --------------------------------------------------------------------------------
 
 
-def _redacted(data: Any, redact: Callable[[str], str]) -> Any:
+def redacted(data: Any, redact: Callable[[str], str]) -> Any:
     """`data` with every text redacted.
 
     Names are looked at together with their values, since a password is often known by its name

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repotrace.errors import RepoTraceError
 from repotrace.records.bug import BugReport
 from repotrace.storage import files
 from repotrace.storage.history import History, Occurrences, RecordedVerdict
 from repotrace.storage.reports import LATEST, ReportStore, validate_id
+
+if TYPE_CHECKING:
+    from repotrace.storage.runs import RunStore
 
 __all__ = [
     "LATEST",
@@ -41,6 +45,14 @@ class Store:
     @cached_property
     def history(self) -> History:
         return History(self.home)
+
+    @cached_property
+    def runs(self) -> RunStore:
+        # The records of runs take longer to import than a short command takes.
+        from repotrace.redact import Redactor
+        from repotrace.storage.runs import RunStore
+
+        return RunStore(self.home, redact=lambda: Redactor(key=self.key).redact)
 
     @cached_property
     def key(self) -> bytes:

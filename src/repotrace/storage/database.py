@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from repotrace._version import __version__
 from repotrace.errors import NewerSchema, RepoTraceError
 from repotrace.storage import files
+from repotrace.storage.runs_schema import RUNS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,6 +44,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX report_verdicts_by_report ON report_verdicts (store, report_id, at);
     """,
+    RUNS,
 )
 """Migration N makes schema N out of schema N - 1. A released one is never changed."""
 
@@ -91,6 +93,16 @@ class Database:
         with self._readable_errors(), closing(self._open_to_read()) as connection:
             connection.execute("BEGIN")
             yield connection
+
+    def opened(self) -> sqlite3.Connection | None:
+        """A connection for single queries, which the caller keeps; None if there is no database.
+
+        It holds no view: each query sees what is committed. Raises as `writing` does.
+        """
+        if not os.path.exists(self.path):  # noqa: PTH110 - False, too, where it may not be asked
+            return None
+        with self._readable_errors():
+            return self._open_to_read()
 
     # --- Opening --------------------------------------------------------------------------
 

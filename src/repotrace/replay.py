@@ -271,9 +271,16 @@ def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
         environ={**os.environ} if options.environ is None else dict(options.environ),
         root=_root(expected, options.root),
         cwd=None if options.cwd is None else str(options.cwd),
-        timeout=options.timeout,
+        timeout=options.timeout if options.timeout is not None else _patience(expected),
         overrides=options.env,
     )
+
+
+def _patience(expected: CommandRun) -> float | None:
+    """A limit for what somebody interrupted, which may never end by itself; None for the rest."""
+    if expected.termination is not Termination.INTERRUPTED or expected.timeout is not None:
+        return None
+    return max(1.0, 2 * (expected.duration or 0))
 
 
 def _root(expected: CommandRun, root: Path | None) -> Path | None:
@@ -337,6 +344,14 @@ def _missing(
         and expected.termination is not Termination.SPAWN_ERROR
     ):
         return Missing(observed.error or "the command cannot be started", [])
+    patience = _patience(expected) if options.timeout is None else None
+    if patience is not None and observed.termination is Termination.TIMEOUT:
+        # Nobody knows how it would have ended, so nothing can be told from how it ends now.
+        return Missing(
+            "it was interrupted when it was recorded, and has not ended after "
+            f"{patience:.3g} s now; set a limit with --timeout",
+            [],
+        )
     if compared.verdict in (Verdict.FIXED, Verdict.PARTLY_FIXED):
         return None
     environ = options.environment

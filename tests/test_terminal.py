@@ -206,7 +206,7 @@ def test_interrupting_a_command_that_does_not_read(tmp_path: Path) -> None:  # r
     what = spec(sys.executable, "-c", SLEEPER, "up", inherit_stdin=True)
 
     with terminal(*command(out, what)) as keyboard:
-        keyboard.read_until(b"up")
+        keyboard.read_until(b"up\r\n")
         keyboard.type(b"\x03")
         result = outcome(out)
 
@@ -303,6 +303,6 @@ def test_a_change_of_the_window_reaches_the_command(tmp_path: Path) -> None:  # 
     text = "trap 'stty size; exit' WINCH; echo up; while :; do sleep 0.05; done"
 
     with terminal(*command(out, spec("sh", "-c", text, inherit_stdin=True, pty=True))) as keyboard:
-        keyboard.read_until(b"up")
+        keyboard.read_until(b"up\r\n")
         termios.tcsetwinsize(keyboard.master, (11, 66))
         keyboard.read_until(b"11 66")

@@ -192,11 +192,18 @@ def _environment(
 
 
 def _virtual_env(recorded: CommandRun, environ: Mapping[str, str], move: _Move) -> str | None:
-    """The environment that stands for the recorded one: moved along, itself, or the active one."""
+    """The environment that stands for the recorded one: moved along, the active one, or itself.
+
+    One that belonged to the project comes last once the project is elsewhere: it may hold an
+    editable install, and the code of the old place would be judged in the name of the new one.
+    """
     old = recorded.places.venv
     if old is None:
         return None
-    for candidate in (move.path(old), old, environ.get("VIRTUAL_ENV")):
+    active = environ.get("VIRTUAL_ENV")
+    moved = move.path(old)
+    order = (moved, old, active) if moved == old else (moved, active, old)
+    for candidate in order:
         if candidate and Path(candidate, "bin").is_dir():
             return candidate
     return None

@@ -44,9 +44,13 @@ def sweep_text(
 
 
 def as_expected(result: ReplayResult, *, gate: bool = False) -> bool:
-    """Whether the command ran and the failure is there; with `gate`: not there if closed."""
-    closed = gate and result.status.lower() in CLOSED
-    return result.ran and result.matched is not closed
+    """Whether the command ran and the failure is there; with `gate`: not there if closed.
+
+    A closed report of a success has no failure that could be gone: it has to stay as it is.
+    """
+    failed = result.expected is None or result.expected.failed
+    gone = gate and failed and result.status.lower() in CLOSED
+    return result.ran and result.matched is not gone
 
 
 def sweep_json(summary: ReplaySummary) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,45 @@ def test_the_launcher_needs_no_cmp(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"ran\n", b"")
+
+
+def test_the_summary_begins_a_line_of_its_own(shell: Shell) -> None:
+    done = shell("capture", "sh", "-c", "printf '50%%' >&2; exit 2")
+    assert done.stderr.startswith(b"50%\ncaptured ")
+    whole = shell("capture", "sh", "-c", "echo done >&2; exit 2")
+    assert whole.stderr.startswith(b"done\ncaptured ")
+    apart = shell("capture", "sh", "-c", "printf '50%%'; exit 2")
+    assert apart.stdout == b"50%"
+    assert apart.stderr.startswith(b"captured ")
+
+
+def test_a_gate_wants_a_closed_success_to_stay(shell: Shell) -> None:
+    (shell.cwd / "answer").write_text("42\n")
+    shell("capture", "--id", "good", "cat", "answer")
+    shell("set", "good", "--status", "closed")
+    assert shell("replay-all", "--gate").returncode == 0
+    (shell.cwd / "answer").write_text("41\n")
+    assert shell("replay-all", "--gate").returncode == 1
+
+
+def make_venv(folder: Path) -> dict[str, str]:
+    """A virtual environment, and the variables of a shell in which it is active."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    path = os.pathsep.join([str(folder / "bin"), os.environ.get("PATH", os.defpath)])
+    return {"VIRTUAL_ENV": str(folder), "PATH": path}
+
+
+def test_a_clone_is_replayed_in_its_own_environment(shell: Shell, tmp_path: Path) -> None:
+    shell.git("init", "-q")
+    (shell.cwd / ".gitignore").write_text(".venv/\n")
+    code = "import os, sys; print(os.path.basename(sys.prefix)); sys.exit(2)"
+    done = shell("capture", "--id", "one", "python", "-c", code, env=make_venv(shell.cwd / ".venv"))
+    assert done.stdout == b".venv\n"
+    shell.git("add", ".")
+    shell.git("commit", "-q", "-m", "with the report")
+    clone = tmp_path / "clone"
+    shell.git("clone", "-q", str(shell.cwd), str(clone))
+    active = make_venv(clone / "another")
+    view = json.loads(shell("replay", "one", "--json", cwd=clone, env=active).stdout)
+    assert view["cwd"] == str(clone)
+    assert view["stdout"] == {"expected": ".venv\n", "observed": "another\n"}

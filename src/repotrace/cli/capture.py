@@ -30,7 +30,6 @@ from repotrace.records.command import CommandRun, CommandSpec
 from repotrace.records.trace import run_of_trace
 from repotrace.redact import Redactor
 from repotrace.storage import validate_id
-from repotrace.system.execution import OnOutput
 
 FAILED_BEFORE_THE_RUN = 125
 
@@ -78,6 +77,7 @@ def capture(
     Everything from COMMAND on is the command's own. Its output appears as it comes, and its
     exit code becomes ours.
     """
+    echo = _Echo(to_stderr=as_json)
     try:
         if report_id is not None:
             validate_id(report_id)
@@ -99,12 +99,13 @@ def capture(
             spec,
             redactor=redactor,
             settings=opened.settings,
-            on_output=_echo(to_stderr=as_json),
+            on_output=echo,
             kept=tuple(env or ()),
             added=added,
         )
     except RepoTraceError as error:
         fail(error, FAILED_BEFORE_THE_RUN)
+    echo.end_line()
     run = run_of_trace(trace)
     code = 0 if keep_going else run.shell_code
     if only_failures and not run.failed:
@@ -165,13 +166,22 @@ def _read(path: Path | None) -> bytes | None:
         raise RepoTraceError(f"Cannot read {path}: {error.strerror}.") from error
 
 
-def _echo(*, to_stderr: bool) -> OnOutput:
+class _Echo:
     """Writes what arrives to our own stdout and stderr, byte for byte and at once."""
-    err = sys.stderr
-    targets = {"stdout": err if to_stderr else sys.stdout, "stderr": err}
 
-    def echo(stream: str, data: bytes) -> None:
-        target = targets[stream]
+    def __init__(self, *, to_stderr: bool) -> None:
+        self._targets = {"stdout": sys.stderr if to_stderr else sys.stdout, "stderr": sys.stderr}
+        self._shown_with_stderr = [
+            stream
+            for stream, target in self._targets.items()
+            if target is sys.stderr or (target.isatty() and sys.stderr.isatty())
+        ]
+        self._in_a_line = False
+
+    def __call__(self, stream: str, data: bytes) -> None:
+        target = self._targets[stream]
+        if data and stream in self._shown_with_stderr:
+            self._in_a_line = not data.endswith(b"\n")
         try:
             raw = getattr(target, "buffer", None)
             if raw is None:
@@ -185,7 +195,10 @@ def _echo(*, to_stderr: bool) -> OnOutput:
             silence(target)
             complain(f"cannot show the command's {stream}: {error.strerror}; it is recorded")
 
-    return echo
+    def end_line(self) -> None:
+        """Begin a new line on stderr if the command left one unfinished there."""
+        if self._in_a_line:
+            note("")
 
 
 def _store(opened: Opened, report: BugReport) -> Stored:
@@ -211,7 +224,7 @@ def _summarise(stored: Stored, report: BugReport, run: CommandRun) -> None:
     if stored.occurrences > 1:
         note(f"seen {stored.occurrences} times")
     elif stored.report.id != report.id:
-        note(f"{report.id} is another failure; this one is kept beside it")
+        note(f"{report.id} ended or printed otherwise; this one is kept beside it")
 
 
 def _as_json(opened: Opened, stored: Stored, run: CommandRun) -> dict[str, object]:

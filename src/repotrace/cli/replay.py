@@ -178,6 +178,10 @@ def _print_result(opened: Opened, result: ReplayResult, *, exact: bool) -> None:
             out.print(view, soft_wrap=True)
     if result.verdict == Verdict.FIXED and result.repeats == 1:
         note("one pass proves little for a failure that comes and goes; see --repeat 10")
+    recorded = result.expected
+    if recorded and recorded.stdin_kind == "terminal" and not result.matched and result.ran:
+        note("what was typed at the terminal was not recorded; if it reads any input, capture it")
+        note("again with: repotrace capture --stdin FILE")
 
 
 def _more(result: ReplayResult) -> dict[str, object]:

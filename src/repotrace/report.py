@@ -34,6 +34,7 @@ from repotrace.records.command import CommandRun, Termination, signal_name
 from repotrace.records.replay import CANNOT_RUN, Outcome, ReplayResult, ReplaySummary
 from repotrace.records.trace import command_line, command_run_of
 from repotrace.report_sections import event_lines, metadata_lines
+from repotrace.storage.files import write_document
 
 __all__ = [
     "Outcome",
@@ -168,11 +169,9 @@ def write_text(path: Path | str, text: str, *, overwrite: bool = False) -> Path:
     """
     destination = Path(path)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with destination.open("w" if overwrite else "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        write_document(destination, text, overwrite=overwrite)
     except FileExistsError as error:
-        if destination.is_dir() or not destination.exists():
+        if destination.is_dir():
             raise RepoTraceError(f"Cannot write {destination}: not a file.") from error
         raise ReportExists(
             f"{destination} exists.", hint="Replace it with --overwrite (overwrite=True)."

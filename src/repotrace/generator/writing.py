@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import errno
 import keyword
-import os
 import re
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +16,7 @@ from repotrace.generator.needs import Expect, Needs, needs_of
 from repotrace.generator.reproduction import Reproduction, as_reproduction
 from repotrace.records.bug import BugReport
 from repotrace.records.trace import Trace
+from repotrace.storage.files import write_document
 
 type Source = Reproduction | Trace | BugReport
 
@@ -97,7 +95,7 @@ def write_test(
         path=destination,
     )
     try:
-        _write(destination, text, overwrite=overwrite)
+        write_document(destination, text, overwrite=overwrite)
     except FileExistsError as error:
         raise ReportExists(
             f"{destination} already exists.", hint="Replace it with: --overwrite"
@@ -160,41 +158,3 @@ def _defined(tree: ast.Module) -> Counter[str]:
             case ast.Assign(targets=[ast.Name(id=name)]):
                 names[name] += 1
     return names
-
-
-def _write(path: Path, text: str, *, overwrite: bool) -> None:
-    if not overwrite and os.path.lexists(path):
-        raise FileExistsError
-    _make_folder(path.parent)
-    target = Path(os.path.realpath(path)) if overwrite else path
-    temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        if overwrite:
-            temporary.replace(target)
-        else:
-            _publish(temporary, target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        # A file where a folder is needed is not the file that may be replaced.
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-
-
-def _publish(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without hard links.
-        if os.path.lexists(path):
-            raise FileExistsError from None
-        temporary.replace(path)

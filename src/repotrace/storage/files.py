@@ -1,4 +1,4 @@
-"""Private folders and files that are written whole or not at all."""
+"""Private folders, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from pathlib import Path
 
 GITIGNORE = "*\n!/reports/\n!/reports/*.json\n"
 """Of a `.repotrace` folder: reports may be committed, nothing else."""
+
+PRIVATE = 0o600
+OPEN = 0o666
+"""As far as the user's umask lets it be."""
 
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -56,16 +60,39 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
     """Make `data` the content of `path`, at once: a reader sees the old or the new file."""
-    with _temporary(path, data) as temporary:
+    with _temporary(path, data, mode) as temporary:
         temporary.rename(path)
 
 
-def create(path: Path, data: bytes) -> None:
+def create(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
     """Make the file `path`, whole and at once. Raises FileExistsError if there is one."""
-    with _temporary(path, data) as temporary:
+    with _temporary(path, data, mode) as temporary:
         publish(temporary, path)
+
+
+def write_document(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write a file that the user asked for, with the modes of any file, making its folders.
+
+    A link is followed only with `overwrite`, and what is no regular file (a device, a pipe) is
+    written into. Raises FileExistsError if the name is taken and `overwrite` is false, another
+    OSError if it cannot be written.
+    """
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        # A file where a folder is needed is not the file that may be replaced.
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+    if not overwrite:
+        create(path, text.encode("utf-8"), mode=OPEN)
+        return
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", newline="\n")
+    else:
+        replace(Path(os.path.realpath(path)), text.encode("utf-8"), mode=OPEN)
 
 
 def publish(temporary: Path, path: Path) -> None:
@@ -91,11 +118,11 @@ def temporary_name(path: Path) -> Path:
 
 
 @contextmanager
-def _temporary(path: Path, data: bytes) -> Iterator[Path]:
+def _temporary(path: Path, data: bytes, mode: int) -> Iterator[Path]:
     temporary = temporary_name(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from typing import Any
 
 from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.readable import truncate
 from repotrace.records.bug import BugReport, TraceEvent
 from repotrace.records.command import CommandRun, CommandSpec
 from repotrace.records.trace import (
@@ -25,7 +26,7 @@ from repotrace.records.trace import (
     trace_of,
 )
 from repotrace.redact import Redactor
-from repotrace.storage import ReportStore, Store, key
+from repotrace.storage import ReportStore, Store
 from repotrace.system import surroundings
 from repotrace.system.execution import OnOutput, execute
 
@@ -40,6 +41,7 @@ __all__ = [
     "record_command",
     "run_capture",
     "store_report",
+    "trace_on_host",
 ]
 
 
@@ -74,6 +76,11 @@ def record_command(
         added=added,
         with_repository=True,
     )
+    return trace_on_host(run, spec, redactor)
+
+
+def trace_on_host(run: CommandRun, spec: CommandSpec, redactor: Redactor) -> Trace:
+    """The trace of `run`, which came of `spec`, with the facts of this host."""
     facts = surroundings.host_facts(spec.cwd, spec.env, run.places.venv)
     for name in ("cwd", "executable"):
         facts[name] = redactor.redact(facts[name])
@@ -129,17 +136,13 @@ def build_report(
     verb = "Command failed" if run.failed else "Command captured"
     fields: dict[str, Any] = {
         "id": report_id if report_id is not None else default_id(command),
-        "title": title if title is not None else f"{verb}: {_one_line(command_line(run))}",
+        "title": title if title is not None else f"{verb}: {truncate(command_line(run), 200)}",
         "tags": ["capture"],
         "metadata": metadata_of(trace),
     }
     if run.started_at is not None:
         fields["created_at"] = run.started_at
     return BugReport(**(fields | overrides))
-
-
-def _one_line(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,7 @@ def capture_command(
         trace = run_capture(command, cwd=cwd, timeout=timeout)
         return trace, build_report(trace, **report_overrides)
     home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
-    redactor = Redactor(key=key(home.home), variables=os.environ)
+    redactor = Redactor(key=home.key, variables=os.environ)
     trace = run_capture(command, cwd=cwd, timeout=timeout, redactor=redactor)
     stored = store_report(build_report(trace, **report_overrides), home)
     return trace, stored.report

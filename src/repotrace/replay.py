@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from repotrace.comparison import Comparison, Verdict, compare
+from repotrace.capture import trace_on_host
+from repotrace.comparison import Comparison, Match, Verdict, compare
 from repotrace.config import Settings, find_repository, home_for
 from repotrace.errors import NoCommand, RepoTraceError
 from repotrace.generator import Reproduction, as_reproduction
@@ -23,7 +24,6 @@ from repotrace.records.trace import Trace, metadata_of, trace_of
 from repotrace.redact import Redactor
 from repotrace.signatures import signature_of
 from repotrace.storage import RecordedVerdict, ReportStore, Store
-from repotrace.system import surroundings
 from repotrace.system.execution import execute
 from repotrace.system.git import GitError, git
 from repotrace.system.process import interrupt_running
@@ -46,8 +46,6 @@ __all__ = [
     "replay_report",
     "root_of",
 ]
-
-type Match = Literal["normal", "exact", "exit-code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +84,14 @@ class ReplayOptions:
         return self.settings.normalize
 
 
+def _options(
+    cwd: Path | str | None, timeout: float | None, *, match_output: bool, **more: Any
+) -> ReplayOptions:
+    """What the three arguments that every library call takes mean."""
+    match: Match = "normal" if match_output else "exit-code"
+    return ReplayOptions(cwd=cwd, timeout=timeout, match=match, **more)
+
+
 def replay(
     source: Reproduction | Trace | BugReport,
     *,
@@ -102,9 +108,7 @@ def replay(
     A command that cannot be run here gives the verdict `cannot-run` with what is missing.
     Raises NoCommand if `source` holds no command, TypeError if it is something else.
     """
-    options = options or ReplayOptions(
-        cwd=cwd, timeout=timeout, match="normal" if match_output else "exit-code"
-    )
+    options = options or _options(cwd, timeout, match_output=match_output)
     reproduction = as_reproduction(source)
     result = _replay_run(reproduction.recorded, options)
     about = {"report_id": reproduction.report_id or "", "title": reproduction.title}
@@ -137,13 +141,7 @@ def replay_from_store(
     Raises ReportNotFound, UnreadableReport, or NoCommand.
     """
     home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
-    options = ReplayOptions(
-        cwd=cwd,
-        timeout=timeout,
-        match="normal" if match_output else "exit-code",
-        root=root_of(store),
-        key=home.key,
-    )
+    options = _options(cwd, timeout, match_output=match_output, root=root_of(store), key=home.key)
     result = replay(store.load(report_id), options=options)
     remember(home, [result])
     return result
@@ -167,12 +165,7 @@ def replay_all(
 
     An interrupt ends the commands that run and returns what was finished.
     """
-    options = options or ReplayOptions(
-        cwd=cwd,
-        timeout=timeout,
-        match="normal" if match_output else "exit-code",
-        root=root_of(store),
-    )
+    options = options or _options(cwd, timeout, match_output=match_output, root=root_of(store))
     reports: dict[str, BugReport] = {}
     unreadable: list[tuple[str, str]] = []
     for name, loaded in store.scan():
@@ -446,18 +439,20 @@ def _commit(result: ReplayResult) -> str | None:
     return state.commit if state else None
 
 
-def accepted(report: BugReport, result: ReplayResult) -> BugReport:
+def accepted(
+    report: BugReport, result: ReplayResult, options: ReplayOptions | None = None
+) -> BugReport:
     """`report` with what the replay saw in place of what was recorded; unsaved.
 
-    Raises NoCommand if the command could not be run.
+    `options`: those of the replay. Raises NoCommand if the command could not be run.
     """
+    options = options or ReplayOptions()
     if result.observed is None:
         raise NoCommand(f"Report {report.id} was not replayed: {result.detail}.")
     run = result.observed
     run = run.model_copy(update={"signature": signature_of(run)})
-    facts = surroundings.host_facts(run.cwd, dict(run.env), run.places.venv)
-    facts["variables"] = dict(run.env)
-    metadata = report.metadata | metadata_of(trace_of(run, facts))
+    trace = trace_on_host(run, plan(report, options), options.redactor or _redactor(options))
+    metadata = report.metadata | metadata_of(trace)
     metadata.pop("command", None)  # of a report by 0.1.0; the new record says it
     return report.model_copy(update={"metadata": metadata})
 

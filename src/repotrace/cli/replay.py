@@ -24,13 +24,13 @@ from repotrace.cli.options import (
     print_json,
     say,
 )
+from repotrace.comparison import Match
 from repotrace.readable import shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun
 from repotrace.records.replay import ReplayResult
 from repotrace.records.trace import command_run_of
 from repotrace.replay import (
-    Match,
     ReplayOptions,
     Verdict,
     accepted,
@@ -107,7 +107,7 @@ def replay(
     else:
         _print_result(opened, result, exact=exact)
     if accept and result.ran:
-        opened.store.reports.save(accepted(report, result))
+        opened.store.reports.save(accepted(report, result, options))
         note(f"accepted: {report.id} now records {_ending(result.observed)}")
     raise typer.Exit(0 if keep_going or accept else _exit_code(result, expect, bisect=bisect))
 

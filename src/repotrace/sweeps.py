@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 from xml.etree import ElementTree
@@ -34,13 +35,7 @@ def sweep_text(
 
     `gate` decides what JUnit and GitHub call a failure, see `as_expected`.
     """
-    match format:
-        case "junit":
-            return format_junit(summary, gate=gate)
-        case "github":
-            return format_github(summary, gate=gate)
-        case _:
-            return _WRITERS[format](summary)
+    return _WRITERS[format](summary, gate)
 
 
 def as_expected(result: ReplayResult, *, gate: bool = False) -> bool:
@@ -74,10 +69,17 @@ def _row(result: ReplayResult) -> dict[str, Any]:
         "status": result.status,
         "outcome": result.outcome.value,
         "verdict": result.verdict,
-        "detail": result.detail,
         "exit_code": result.exit_code,
         "expected_exit_code": result.expected_exit_code,
         "differences": result.differences,
+        **reasons_json(result),
+    }
+
+
+def reasons_json(result: ReplayResult) -> dict[str, Any]:
+    """What a verdict rests on, ready for JSON: in a row of a sweep and in `replay --json`."""
+    return {
+        "detail": result.detail,
         "rules": result.rules,
         "fixed_tests": result.fixed_tests,
         "still_failing": result.still_failing,
@@ -166,7 +168,7 @@ def format_github(summary: ReplaySummary, *, gate: bool = False) -> str:
         if not as_expected(result, gate=gate)
     ]
     lines += [_annotation(name, f"unreadable: {reason}") for name, reason in summary.unreadable]
-    lines.append(_counts(summary))
+    lines.append(counts(summary))
     return "\n".join(lines) + "\n"
 
 
@@ -179,11 +181,16 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _counts(summary: ReplaySummary) -> str:
-    return (
-        f"replayed {summary.total}, reproduced {summary.matched}, differs {summary.differed},"
-        f" failed {summary.failed}, reproducibility {percent(summary)}"
+def counts(summary: ReplaySummary, separator: str = ", ") -> str:
+    """`replayed 1, reproduced 1, differs 0, failed 0, reproducibility 100%`"""
+    parts = (
+        f"replayed {summary.total}",
+        f"reproduced {summary.matched}",
+        f"differs {summary.differed}",
+        f"failed {summary.failed}",
+        f"reproducibility {percent(summary)}",
     )
+    return separator.join(parts)
 
 
 def format_plain(summary: ReplaySummary) -> str:
@@ -193,11 +200,13 @@ def format_plain(summary: ReplaySummary) -> str:
         for r in summary.results
     ]
     lines += [f"{one_line(n)}\tunreadable\t—\t{one_line(why)}" for n, why in summary.unreadable]
-    return "\n".join([*lines, _counts(summary)]) + "\n"
+    return "\n".join([*lines, counts(summary)]) + "\n"
 
 
-_WRITERS = {
-    "table": format_plain,
-    "markdown": format_replays,
-    "json": format_json,
+_WRITERS: dict[str, Callable[[ReplaySummary, bool], str]] = {
+    "table": lambda summary, _: format_plain(summary),
+    "markdown": lambda summary, _: format_replays(summary),
+    "json": lambda summary, _: format_json(summary),
+    "junit": lambda summary, gate: format_junit(summary, gate=gate),
+    "github": lambda summary, gate: format_github(summary, gate=gate),
 }

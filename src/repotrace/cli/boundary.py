@@ -34,9 +34,15 @@ def complain(message: str, hint: str | None = None) -> None:
         pass
 
 
+def warn(error: RepoTraceError | None) -> None:
+    """Say what is wrong and what to do, and go on. Nothing for None."""
+    if error is not None:
+        complain(error.message, error.hint)
+
+
 def fail(error: RepoTraceError, code: int = USAGE) -> NoReturn:
     """Say what is wrong and what to do, then exit with `code`."""
-    complain(error.message, error.hint)
+    warn(error)
     raise typer.Exit(code)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from repotrace.capture import Stored, build_report, record_command, store_report
-from repotrace.cli.boundary import complain, fail, silence
+from repotrace.cli.boundary import complain, fail, silence, warn
 from repotrace.cli.options import (
     CwdOption,
     JsonOption,
@@ -206,14 +206,13 @@ def _store(opened: Opened, report: BugReport) -> Stored:
     try:
         stored = store_report(report, opened.store)
     except RepoTraceError as error:
-        complain(error.message, error.hint)
+        warn(error)
         try:
             complain(f"the report was saved as {opened.store.reports.rescue(report)}")
         except RepoTraceError as second:
-            complain(second.message, second.hint)
+            warn(second)
         return Stored(report=report, new=True, safe=False, problem=error)
-    if stored.problem is not None:
-        complain(stored.problem.message, stored.problem.hint)
+    warn(stored.problem)
     return stored
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from repotrace.cli.boundary import complain
+from repotrace.cli.boundary import warn
 from repotrace.cli.options import JsonOption, Opened, StoreOption, open_store, print_json, say
 from repotrace.errors import NoCommand, RepoTraceError
 from repotrace.records.bug import BugReport
@@ -48,7 +48,7 @@ def list_reports(
     else:
         _print_ids(reports, filtered=status is not None or tag is not None)
     for _, error in broken:
-        complain(error.message, error.hint)
+        warn(error)
     if broken:
         raise typer.Exit(2)
 
@@ -81,7 +81,7 @@ def _rows(opened: Opened, reports: list[BugReport]) -> list[dict[str, Any]]:
         seen = opened.store.history.all_occurrences(root, reports)
         verdicts = opened.store.history.last_verdicts(root)
     except RepoTraceError as error:
-        complain(error.message, error.hint)
+        warn(error)
         seen, verdicts = {}, {}
     rows = []
     for report in reports:

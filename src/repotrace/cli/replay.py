@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from repotrace.cli.boundary import complain
+from repotrace.cli.boundary import warn
 from repotrace.cli.options import (
     CwdOption,
     JsonOption,
@@ -40,6 +40,7 @@ from repotrace.replay import (
     root_of,
 )
 from repotrace.replay import replay as run_replay
+from repotrace.sweeps import reasons_json
 
 REPRODUCED, DIFFERENT, COULD_NOT_RUN = 0, 1, 2
 SKIP_THIS_COMMIT = 125
@@ -103,7 +104,7 @@ def replay(
         return
     result = replay_once(opened, report, options)
     if as_json:
-        print_json({"schema_version": 1, **diff(result), **_more(result)})
+        print_json({"schema_version": 1, **diff(result), **reasons_json(result), "cwd": result.cwd})
     else:
         _print_result(opened, result, exact=exact)
     if accept and result.ran:
@@ -129,9 +130,7 @@ def replay_once(
     """Replay one report: the command goes to stderr first, the verdict into the home."""
     note(f"$ {shell_line(command_run_of(report))}")
     result = run_replay(report, options=options or options_for(opened))
-    problem = remember(opened.store, [result])
-    if problem is not None:
-        complain(problem.message, problem.hint)
+    warn(remember(opened.store, [result]))
     return result
 
 
@@ -182,21 +181,6 @@ def _print_result(opened: Opened, result: ReplayResult, *, exact: bool) -> None:
     if recorded and recorded.stdin_kind == "terminal" and not result.matched and result.ran:
         note("what was typed at the terminal was not recorded; if it reads any input, capture it")
         note("again with: repotrace capture --stdin FILE")
-
-
-def _more(result: ReplayResult) -> dict[str, object]:
-    return {
-        "detail": result.detail,
-        "rules": result.rules,
-        "fixed_tests": result.fixed_tests,
-        "still_failing": result.still_failing,
-        "new_failing": result.new_failing,
-        "reproduced": result.reproduced,
-        "repeats": result.repeats,
-        "missing": result.missing,
-        "cwd": result.cwd,
-        "duration": result.duration,
-    }
 
 
 def _ending(run: CommandRun | None) -> str:

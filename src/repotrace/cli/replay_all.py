@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from repotrace.cli.boundary import INTERRUPTED, complain
+from repotrace.cli.boundary import INTERRUPTED, complain, warn
 from repotrace.cli.options import (
     CwdOption,
     KeepGoingOption,
@@ -70,9 +70,7 @@ def replay_all(
     total = len(opened.store.reports.list_ids())
     with _progress(total) as advance:
         summary = sweep(opened.store.reports, jobs=jobs, options=options, on_result=advance)
-    problem = remember(opened.store, summary.results)
-    if problem is not None:
-        complain(problem.message, problem.hint)
+    warn(remember(opened.store, summary.results))
     _emit(opened, summary, format, output, overwrite=overwrite, gate=gate)
     unfinished = total - summary.total
     if unfinished > 0:

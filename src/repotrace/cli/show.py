@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repotrace.cli.boundary import complain
+from repotrace.cli.boundary import warn
 from repotrace.cli.options import (
     JsonOption,
     ReportArgument,
@@ -41,7 +41,7 @@ def show(
         occurrences = opened.store.history.occurrences(root, report)
         verdicts = opened.store.history.verdicts(root, report.id, limit=20)
     except RepoTraceError as error:
-        complain(error.message, error.hint)
+        warn(error)
         occurrences, verdicts = None, []
     if as_json:
         print_json(

@@ -17,10 +17,10 @@ from repotrace.report import (
     describe,
     exit_cell,
     outcome_label,
-    percent,
     render_result_line,
     row_outcome,
 )
+from repotrace.sweeps import counts
 
 MOST_LINES = 60
 
@@ -96,7 +96,4 @@ def replay_table(summary: ReplaySummary) -> Table:
 
 def sweep_line(summary: ReplaySummary) -> str:
     """`replayed 1 · reproduced 1 · differs 0 · failed 0 · reproducibility 100%`"""
-    return (
-        f"replayed {summary.total} · reproduced {summary.matched} · differs {summary.differed}"
-        f" · failed {summary.failed} · reproducibility {percent(summary)}"
-    )
+    return counts(summary, " · ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,25 +83,22 @@ def capture(
             validate_id(report_id)
         opened = open_store(ctx, store)
         redactor = Redactor(key=opened.store.key, variables=os.environ)
-        child, added = _environment(opened, Path(cwd) if cwd else None)
+        environment, added = _environment(opened, cwd)
         spec = CommandSpec(
             argv=() if shell else tuple(command),
             script=" ".join(command) if shell else None,
             cwd=os.path.abspath(cwd) if cwd else str(Path.cwd()),  # noqa: PTH100 - links kept
-            env=child,
+            env=environment,
             stdin=_read(stdin),
             inherit_stdin=stdin is None,
             timeout=timeout if timeout is not None else opened.settings.timeout,
             pty=pty,
             merge=merge,
         )
+        settings = opened.settings
+        kept = tuple(env or ())
         trace = record_command(
-            spec,
-            redactor=redactor,
-            settings=opened.settings,
-            on_output=echo,
-            kept=tuple(env or ()),
-            added=added,
+            spec, redactor=redactor, settings=settings, on_output=echo, kept=kept, added=added
         )
     except RepoTraceError as error:
         fail(error, FAILED_BEFORE_THE_RUN)
@@ -111,28 +108,38 @@ def capture(
     if only_failures and not run.failed:
         note(f"{run.ending}, nothing stored")
         raise typer.Exit(code)
-    given: dict[str, object] = {}
-    if severity is not None:
-        given["severity"] = redactor.redact(severity)
-    if tags is not None:
-        given["tags"] = split_tags(redactor.redact(tags))
-    report = build_report(
-        trace,
-        title=None if title is None else redactor.redact(title),
-        report_id=report_id,
-        **given,
-    )
+    fields = _fields(redactor, title, severity, tags)
+    report = build_report(trace, report_id=report_id, **fields)
     stored = _store(opened, report)
     if as_json:
-        try:
-            print_json(_as_json(opened, stored, run))
-            sys.stdout.flush()
-        except OSError as error:
-            silence(sys.stdout)
-            complain(f"cannot write to stdout: {error.strerror}")
+        _print_json(_as_json(opened, stored, run))
     else:
         _summarise(stored, report, run)
     raise typer.Exit(code)
+
+
+def _fields(
+    redactor: Redactor, title: str | None, severity: str | None, tags: str | None
+) -> dict[str, Any]:
+    """The fields of the report that were given."""
+    given: dict[str, Any] = {
+        name: redactor.redact(text)
+        for name, text in (("title", title), ("severity", severity), ("tags", tags))
+        if text is not None
+    }
+    if "tags" in given:
+        given["tags"] = split_tags(given["tags"])
+    return given
+
+
+def _print_json(value: object) -> None:
+    """Print it; the report is stored and the exit code stands even if nobody can read this."""
+    try:
+        print_json(value)
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        complain(f"cannot write to stdout: {error.strerror}")
 
 
 def _environment(opened: Opened, cwd: Path | None) -> tuple[dict[str, str], list[str]]:

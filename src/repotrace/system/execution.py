@@ -47,29 +47,51 @@ def execute(
 
     Raises RepoTraceError if `spec.cwd` is no folder or an argument cannot be passed at all.
     """
-    root = find_repository(Path(spec.cwd))
-    repository = _repository(spec.cwd, redactor) if root is not None and with_repository else None
+    found = find_repository(Path(spec.cwd))
+    root = found.root if found else None
+    repository = _repository(spec.cwd, redactor) if root and with_repository else None
     raw = process.run(spec, on_output=on_output, limit=limit)
-    places = _redacted_places(
-        surroundings.places_of(spec.cwd, spec.env, str(root.root) if root else None), redactor
-    )
+    run = _record(spec, raw, root, redactor, limit, kept)
+    run = run.model_copy(update={"env_added": tuple(added), "repository": repository})
+    if not run.failed or not with_signature:
+        return run
+    # Late: what succeeds, as under `--only-failures`, need not pay for reading failures.
+    from repotrace.signatures import signature_of
+
+    return run.model_copy(update={"signature": signature_of(run)})
+
+
+def _record(
+    spec: CommandSpec,
+    raw: process.RawRun,
+    root: Path | None,
+    redactor: Redactor,
+    limit: int,
+    kept: Collection[str],
+) -> CommandRun:
+    """`raw`, which came of `spec` in the work tree `root`, without secrets."""
+
+    def masked(text: str | None) -> str | None:
+        return None if text is None else redactor.redact(text)
+
+    places = surroundings.places_of(spec.cwd, spec.env, str(root) if root else None)
+    places = Places(**{name: masked(path) for name, path in places})
     stdout, out_map = _redacted(raw.stdout, redactor, limit)
     stderr, err_map = _redacted(raw.stderr, redactor, limit)
     env, hidden = _kept_environment(spec.env, redactor, kept)
     if "PATH" in env:
         env["PATH"] = mask_path_list(env["PATH"], places)
-    run = CommandRun(
+    return CommandRun(
         argv=_redacted_argv(spec.argv, redactor),
-        script=None if spec.script is None else redactor.redact(spec.script),
-        resolved=None if raw.resolved is None else redactor.redact(raw.resolved),
+        script=masked(spec.script),
+        resolved=masked(raw.resolved),
         cwd=redactor.redact(spec.cwd),
-        cwd_in_repository=redactor.redact(_relative(spec.cwd, root.root)) if root else None,
+        cwd_in_repository=masked(_relative(spec.cwd, root)) if root else None,
         stdin=None if raw.stdin_recorded is None else redactor.redact_bytes(raw.stdin_recorded)[0],
         stdin_kind=raw.stdin_kind,
         env=env,
         env_redacted=tuple(hidden),
         env_unset=tuple(n for n in surroundings.PINNED_WHEN_UNSET if n not in spec.env),
-        env_added=tuple(added),
         timeout=spec.timeout,
         pty=spec.pty,
         merge=spec.merge,
@@ -77,7 +99,7 @@ def execute(
         termination=raw.termination,
         exit_code=raw.exit_code,
         signal=raw.signal,
-        error=None if raw.error is None else redactor.redact(raw.error),
+        error=masked(raw.error),
         spawn_errno=raw.spawn_errno,
         stdout=stdout,
         stderr=stderr,
@@ -89,14 +111,7 @@ def execute(
         pipe_held_open=raw.pipe_held_open,
         leftovers=tuple(raw.leftovers),
         places=places,
-        repository=repository,
     )
-    if not run.failed or not with_signature:
-        return run
-    # Late: what succeeds, as under `--only-failures`, need not pay for reading failures.
-    from repotrace.signatures import signature_of
-
-    return run.model_copy(update={"signature": signature_of(run)})
 
 
 def _redacted(
@@ -143,13 +158,6 @@ def _chunks(
         for stream, start, end, seconds in raw.chunks
         for place in (out_map if stream == "stdout" else err_map,)
         if place(end) > place(start)
-    )
-
-
-def _redacted_places(places: Places, redactor: Redactor) -> Places:
-    """The folders as the redacted output names them."""
-    return Places(
-        **{name: None if path is None else redactor.redact(path) for name, path in places}
     )
 
 

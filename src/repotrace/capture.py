@@ -84,7 +84,6 @@ def trace_on_host(run: CommandRun, spec: CommandSpec, redactor: Redactor) -> Tra
     facts = surroundings.host_facts(spec.cwd, spec.env, run.places.venv)
     for name in ("cwd", "executable"):
         facts[name] = redactor.redact(facts[name])
-    facts["variables"] = dict(run.env)
     return trace_of(run, facts)
 
 

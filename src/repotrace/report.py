@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -93,7 +94,7 @@ def format_report(
         lines = _outcome_lines(run, result)
         sections.append(ReportSection(title="Replay outcome", lines=lines))
     if include_metadata:
-        lines = metadata_lines(report.metadata, facts_of(run) if run else [])
+        lines = metadata_lines(_with_variables(report.metadata, run), facts_of(run) if run else [])
         sections.append(ReportSection(title="Metadata", lines=lines))
     if include_events:
         lines = event_lines(report.metadata.get("events"))
@@ -102,6 +103,14 @@ def format_report(
     for section in sections:
         lines.extend(section.render())
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _with_variables(metadata: dict[str, Any], run: CommandRun | None) -> dict[str, Any]:
+    """`metadata` with the kept variables among the facts of the host, where a reader looks."""
+    environment = metadata.get("environment")
+    if run is None or not run.env or not isinstance(environment, dict):
+        return metadata
+    return metadata | {"environment": environment | {"variables": dict(run.env)}}
 
 
 def write_report(

@@ -226,6 +226,19 @@ def test_row_30_argv0_and_what_it_resolved_to() -> None:
     assert os.access(trace.run.resolved, os.X_OK)
 
 
+def test_version_and_executable_are_of_one_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = tmp_path / "python"
+    shim.write_text("#!/bin/sh\n")
+    shim.chmod(0o755)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = collect_environment(tmp_path)
+    assert facts["executable"] == sys.executable
+    assert facts["python_version"] == ".".join(map(str, sys.version_info[:3]))
+
+
 def test_collect_environment_tells_the_host(tmp_path: Path) -> None:
     facts = collect_environment(tmp_path)
     assert facts["cwd"] == str(tmp_path)

@@ -104,10 +104,12 @@ def host_facts(cwd: str, environ: Mapping[str, str], venv: str | None) -> dict[s
     uname = os.uname()
     executable = python_on_path(environ)
     version = _pyvenv(venv).get("version") if venv else _version_in_path(executable)
+    if executable is None or version is None:
+        executable, version = sys.executable, ".".join(map(str, sys.version_info[:3]))
     facts: dict[str, Any] = {
-        "python_version": version or ".".join(map(str, sys.version_info[:3])),
+        "python_version": version,
         "python_implementation": sys.implementation.name,
-        "executable": executable or sys.executable,
+        "executable": executable,
         "platform": f"{uname.sysname}-{uname.release}-{uname.machine}",
         "machine": uname.machine,
         "cwd": cwd,

@@ -14,6 +14,29 @@ BOOM_ID = "5303b4f97c12"
 """As the specification gives it for `BOOM`."""
 
 
+def python(code: str) -> list[str]:
+    """The argv that runs `code` in the tested interpreter."""
+    return [sys.executable, "-c", code]
+
+
+def plain_git(folder: Path, *arguments: str) -> str:
+    """git as a user runs it, not through the code under test; what it prints, stripped."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+    }
+    command = ["git", "-c", "protocol.file.allow=always", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environ, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
 def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, with another HOME, the tested interpreter first on PATH, and nothing of RepoTrace."""
     env = {

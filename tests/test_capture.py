@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import BOOM, BOOM_ID
+from running import BOOM, BOOM_ID, python
 
 from repotrace.capture import (
     Trace,
@@ -21,10 +21,6 @@ from repotrace.errors import NoCommand, RepoTraceError
 from repotrace.records.command import Termination
 from repotrace.records.trace import command_run_of
 from repotrace.storage import ReportStore
-
-
-def python(code: str) -> list[str]:
-    return [sys.executable, "-c", code]
 
 
 @pytest.fixture

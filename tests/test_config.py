@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from running import plain_git
 
 from repotrace.config import (
     Settings,
@@ -19,42 +18,21 @@ from repotrace.config import (
 from repotrace.errors import RepoTraceError
 
 
-def git(folder: Path, *arguments: str) -> str:
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@example.org",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.org",
-    }
-    done = subprocess.run(
-        ["git", "-c", "protocol.file.allow=always", *arguments],
-        cwd=folder,
-        env=environ,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     folder = (tmp_path / "project").resolve()
     (folder / "src" / "deep").mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "commit", "-q", "--allow-empty", "-m", "start")
+    plain_git(folder, "init", "-q", "-b", "main")
+    plain_git(folder, "commit", "-q", "--allow-empty", "-m", "start")
     return folder
 
 
 def assert_as_git_says(start: Path) -> None:
     found = find_repository(start)
     assert found is not None
-    assert str(found.root) == git(start, "rev-parse", "--show-toplevel")
-    assert str(found.git_dir) == git(start, "rev-parse", "--absolute-git-dir")
-    common = git(start, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    assert str(found.root) == plain_git(start, "rev-parse", "--show-toplevel")
+    assert str(found.git_dir) == plain_git(start, "rev-parse", "--absolute-git-dir")
+    common = plain_git(start, "rev-parse", "--path-format=absolute", "--git-common-dir")
     assert str(found.common_dir) == common
 
 
@@ -68,7 +46,7 @@ def test_repository_from_its_root_and_from_below(repository: Path) -> None:
 
 def test_repository_of_a_linked_work_tree(repository: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
-    git(repository, "worktree", "add", "-q", str(linked))
+    plain_git(repository, "worktree", "add", "-q", str(linked))
     assert_as_git_says(linked)
     found = find_repository(linked)
     assert found is not None
@@ -78,9 +56,9 @@ def test_repository_of_a_linked_work_tree(repository: Path, tmp_path: Path) -> N
 def test_repository_of_a_submodule(repository: Path, tmp_path: Path) -> None:
     library = tmp_path / "library"
     library.mkdir()
-    git(library, "init", "-q")
-    git(library, "commit", "-q", "--allow-empty", "-m", "start")
-    git(repository, "submodule", "--quiet", "add", str(library), "vendored")
+    plain_git(library, "init", "-q")
+    plain_git(library, "commit", "-q", "--allow-empty", "-m", "start")
+    plain_git(repository, "submodule", "--quiet", "add", str(library), "vendored")
     assert_as_git_says(repository / "vendored")
 
 
@@ -169,7 +147,7 @@ def test_home_given_by_flag_or_variable(repository: Path) -> None:
 
 def test_home_of_a_store_in_git(repository: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
-    git(repository, "worktree", "add", "-q", str(linked))
+    plain_git(repository, "worktree", "add", "-q", str(linked))
     home = repository / ".git" / "repotrace"
     assert home_for(repository / ".repotrace" / "reports", tmp_path, {}) == home
     assert home_for(linked / ".repotrace" / "reports", linked, {}) == home

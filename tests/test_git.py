@@ -7,28 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from running import plain_git
 
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import RepositoryState
 from repotrace.system.git import GitError, git, git_environment, repository_state
-
-
-def plain_git(folder: Path, *arguments: str) -> str:
-    """git as a user runs it, not through the code under test."""
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@example.org",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.org",
-    }
-    command = ["git", "-c", "protocol.file.allow=always", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env=environ, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import BOOM
+from running import BOOM, python
 
 from repotrace.capture import Trace, build_report, capture_command, run_capture
 from repotrace.errors import NoCommand, ReportNotFound
@@ -25,10 +25,6 @@ from repotrace.replay import (
     replay_report,
 )
 from repotrace.storage import ReportStore
-
-
-def python(code: str) -> list[str]:
-    return [sys.executable, "-c", code]
 
 
 @pytest.fixture

@@ -90,7 +90,8 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     for name in names:
         module, _, function = COMMANDS[name].partition(":")
         settings = {"allow_interspersed_args": False} if name in PASS_THROUGH else None
-        app.command(name, context_settings=settings)(getattr(import_module(module), function))
+        command = app.command(name, cls=boundary.Command, context_settings=settings)
+        command(getattr(import_module(module), function))
     return app
 
 

@@ -46,6 +46,17 @@ def fail(error: RepoTraceError, code: int = USAGE) -> NoReturn:
     raise typer.Exit(code)
 
 
+class Command(typer.core.TyperCommand):
+    """One command. Its usage line names arguments as the documentation does."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`COMMAND...` and `[ID]`, without the braces of Typer."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [
+            piece.replace("{", "").replace("}", "").replace("......", "...") for piece in pieces
+        ]
+
+
 class Commands(typer.core.TyperGroup):
     """The group of all commands; errors a user can act on end here."""
 

@@ -140,13 +140,15 @@ def report_list_table(rows: Sequence[Mapping[str, Any]], *, now: datetime) -> Ta
     table.add_column("Last", justify="right", no_wrap=True)
     table.add_column("Status", no_wrap=True)
     table.add_column("Verdict")
-    for row in rows:
+    titles = [Text(one_line(row["title"])) for row in rows]
+    widest = max((title.cell_len for title in titles), default=0)
+    for row, title in zip(rows, titles, strict=True):
         seen = datetime.fromisoformat(row["last_seen"])
         seen = seen if seen.tzinfo else seen.replace(tzinfo=UTC)
         verdict = one_line(row["last_verdict"] or MISSING)
         table.add_row(
             Text(one_line(row["id"])),
-            _Title(one_line(row["title"])),
+            _Title(title, widest),
             Text(_short_ending(row)),
             Text(f"{row['occurrences']}x"),
             Text(age(seen, now)),
@@ -162,19 +164,21 @@ def _shrinking(text: str) -> Text:
 
 
 class _Title:
-    """A title; where it does not fit, the command alone if the title is the default one."""
+    """A title. Where the widest of all does not fit, default titles give the command alone."""
 
-    def __init__(self, title: str) -> None:
-        self._whole = Text(title)
+    def __init__(self, title: Text, widest: int) -> None:
+        self._whole = title
+        self._widest = widest
+        short = title.plain
         for prefix in _DEFAULT_TITLES:
-            title = title.removeprefix(prefix)
-        self._short = _shrinking(title)
+            short = short.removeprefix(prefix)
+        self._short = _shrinking(short)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement.get(console, options, self._whole)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._whole if self._whole.cell_len <= options.max_width else self._short
+        yield self._whole if self._widest <= options.max_width else self._short
 
 
 def _short_ending(row: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from repotrace.cli.options import (
 )
 from repotrace.errors import RepoTraceError
 from repotrace.records.bug import BugReport
-from repotrace.records.command import CommandRun, CommandSpec
+from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.records.trace import run_of_trace
 from repotrace.redact import Redactor
 from repotrace.storage import validate_id
@@ -102,8 +102,8 @@ def capture(
         )
     except RepoTraceError as error:
         fail(error, FAILED_BEFORE_THE_RUN)
-    echo.end_line()
     run = run_of_trace(trace)
+    echo.end_line(after_key=run.termination is Termination.INTERRUPTED)
     code = 0 if keep_going else run.shell_code
     if only_failures and not run.failed:
         note(f"{run.ending}, nothing stored")
@@ -202,9 +202,12 @@ class _Echo:
             silence(target)
             complain(f"cannot show the command's {stream}: {error.strerror}; it is recorded")
 
-    def end_line(self) -> None:
-        """Begin a new line on stderr if the command left one unfinished there."""
-        if self._in_a_line:
+    def end_line(self, *, after_key: bool) -> None:
+        """Begin a new line on stderr if the command left one unfinished there.
+
+        `after_key`: a terminal has just shown the `^C` that was typed.
+        """
+        if self._in_a_line or (after_key and sys.stderr.isatty()):
             note("")
 
 

@@ -138,7 +138,13 @@ class TestSameAfterNormalising:
         found = compare(run("in 0.12s", code=7), run("in 0.13s", code=1))
 
         assert found.verdict is Verdict.DIFFERENT_FAILURE
-        assert found.detail == "different failure: exit code 7 -> 1, stdout differs"
+        assert found.detail == "different failure: exit code 7 -> 1"
+
+    def test_what_only_differs_in_volatile_text_is_not_called_different(self) -> None:
+        found = compare(run("total 7\n", "took in 0.12s\n"), run("total 8\n", "took in 0.13s\n"))
+
+        assert found.verdict is Verdict.DIFFERENT_FAILURE
+        assert found.differences == ("stdout differs",)
 
     def test_line_ends_and_progress(self) -> None:
         found = compare(run("10%\r100%\r\ndone\r\n"), run("50%\r70%\r100%\ndone\n"))

@@ -6,7 +6,7 @@ failure?) and blame ask here, so that one word means one thing everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -84,15 +84,15 @@ def compare(
             return Comparison(verdict=Verdict.SAME, detail="no differences (exit code only)")
         return _changed(expected, observed, tuple(endings))
     streams = [stream for stream in _streams(expected) if not _equal(expected, observed, stream)]
+    if not endings and (not streams or expected.termination is Termination.SPAWN_ERROR):
+        return Comparison(verdict=Verdict.SAME, detail="no differences")
+    if match != "exact":
+        volatile = _volatile(expected, observed, streams, user_rules)
+        streams = [stream for stream in streams if stream not in volatile]
+        if not endings and not streams:
+            return _same_after_normalising(volatile)
     differences = (*endings, *(f"{stream} differs" for stream in streams))
-    if not differences:
-        return Comparison(verdict=Verdict.SAME, detail="no differences")
-    if expected.termination is observed.termination is Termination.SPAWN_ERROR and not endings:
-        return Comparison(verdict=Verdict.SAME, detail="no differences")
-    judged = None
-    if not endings and match != "exact":
-        judged = _equal_after_normalising(expected, observed, streams, user_rules)
-    judged = judged or _by_signature(expected, observed, differences)
+    judged = _by_signature(expected, observed, differences)
     if match == "exact" and judged.verdict.matched:
         return _changed(expected, observed, differences)
     return judged
@@ -135,25 +135,30 @@ def _equal(expected: CommandRun, observed: CommandRun, stream: str) -> bool:
     return one.head == other.head or strip_digests(one.head) == strip_digests(other.head)
 
 
-def _equal_after_normalising(
+def _volatile(
     expected: CommandRun,
     observed: CommandRun,
     streams: Sequence[str],
     user_rules: Sequence[UserRule],
-) -> Comparison | None:
-    """The verdict if `streams` differ in volatile text only. Never for a cut stream, whose
-    middle nobody has seen."""
-    rules: frozenset[str] = frozenset()
+) -> dict[str, frozenset[str]]:
+    """Those of `streams` that differ in volatile text only, with the rules that made them equal.
+
+    Never a cut stream, whose middle nobody has seen.
+    """
+    found: dict[str, frozenset[str]] = {}
     for stream in streams:
         one, other = _output(expected, stream), _output(observed, stream)
         if one.cut or other.cut:
-            return None
+            continue
         before = normalize(one.head, expected.places, user_rules)
         after = normalize(other.head, observed.places, user_rules)
-        if before.data != after.data:
-            return None
-        rules |= _deciding_rules(one.head, before, other.head, after)
-    named = tuple(sorted(rules))
+        if before.data == after.data:
+            found[stream] = _deciding_rules(one.head, before, other.head, after)
+    return found
+
+
+def _same_after_normalising(volatile: Mapping[str, frozenset[str]]) -> Comparison:
+    named = tuple(sorted(frozenset[str]().union(*volatile.values())))
     return Comparison(
         verdict=Verdict.SAME_AFTER_NORMALISING,
         detail=f"same after normalising: {', '.join(named)}",

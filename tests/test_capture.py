@@ -209,6 +209,15 @@ def test_row_32_an_option_tells_that_its_value_is_a_secret() -> None:
     assert trace.run.argv[-2:] == ("--name", "anna-and-the-others")
 
 
+def test_row_32_a_secret_of_the_arguments_is_one_in_the_output_too() -> None:
+    secret = "Xk29v" + "Q81zzQw7"
+    code = "import sys; print(sys.argv[1][15:28]); sys.exit(3)"
+    trace = run_capture([*python(code), f"postgres://app:{secret}@db.example.org/x"])
+    assert trace.run is not None
+    assert secret not in str(trace.model_dump())
+    assert trace.run.stdout.text.startswith("[REDACTED:url-password:")
+
+
 def test_row_6_exit_codes_are_what_the_system_reports() -> None:
     assert run_capture(["sh", "-c", "exit 300"]).exit_code == 44
     assert run_capture(python("import sys; sys.exit(-1)")).exit_code == 255

@@ -199,6 +199,16 @@ def test_a_redacted_argument_comes_from_the_replay(
     assert replay(report).verdict == Verdict.CANNOT_RUN
 
 
+def test_a_redacted_part_of_an_argument_comes_from_the_replay(tmp_path: Path) -> None:
+    secret = "Xk29v" + "Q81zzQw7"
+    code = "import sys; print(sys.argv[1], sys.argv[1][15:28]); sys.exit(3)"
+    report = captured([*python(code), f"postgres://app:{secret}@db.example.org/x"], tmp_path)
+    lacking = replay(report)
+    assert lacking.verdict == Verdict.CANNOT_RUN
+    (name,) = lacking.missing
+    assert replay(report, options=ReplayOptions(env={name: secret})).verdict == Verdict.SAME
+
+
 def test_row_35_recorded_variables_are_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

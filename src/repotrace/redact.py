@@ -67,34 +67,67 @@ class Redactor:
     `key` keys the digests. `variables` is an environment: the values of its secret-looking
     variables are masked wherever they appear, also percent-encoded, in base64, and escaped as in
     JSON. `allow` holds what is innocent after all: names of variables, rules, or exact values.
+    `known` are secrets found elsewhere and the rules that found them; see `knowing`.
     """
 
     def __init__(
-        self, *, key: bytes, variables: Mapping[str, str] = {}, allow: Collection[str] = ()
+        self,
+        *,
+        key: bytes,
+        variables: Mapping[str, str] = {},
+        allow: Collection[str] = (),
+        known: Mapping[str, str] = {},
     ) -> None:
-        self.count = 0
+        self._counts = [0]
         self._key = key
+        self._variables = variables
+        self._allow = allow
         self._allowed_rules = frozenset(allow)
         self._allowed = frozenset(encode(value) for value in allow)
-        known: dict[bytes, tuple[str, bytes]] = {}
+        values: dict[bytes, tuple[str, bytes]] = {}
         for name in sorted(variables):
             value = variables[name].strip()
             if name in allow or value in allow:
                 continue
             if is_secret_name(name) and is_secret_value(value):
                 rule = "env-" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:190]
-                secret = encode(value)
                 for form in forms_of(value):
-                    known.setdefault(form, (rule, secret))
-        order = sorted(known, key=lambda form: (-len(form), form))
-        self.values = [(form, *known[form]) for form in order if b"\n" not in form]
+                    values.setdefault(form, (rule, encode(value)))
+        for value, rule in known.items():
+            for form in forms_of(value):
+                values.setdefault(form, (rule, encode(value)))
+        order = sorted(values, key=lambda form: (-len(form), form))
+        self.values = [(form, *values[form]) for form in order if b"\n" not in form]
         # These lie in a long run of token characters if they are there at all: quicker to find.
         self.tokens = frozenset(
             form
             for form in order
             if len(form) >= RUN and not form.translate(_TOKEN_TABLE).strip(b"a")
         )
-        self.blocks = [(form, *known[form]) for form in order if b"\n" in form]
+        self.blocks = [(form, *values[form]) for form in order if b"\n" in form]
+
+    @property
+    def count(self) -> int:
+        """How many secrets were masked so far, here and in what `knowing` made of this."""
+        return self._counts[0]
+
+    def knowing(self, texts: Iterable[str]) -> Redactor:
+        """A redactor that masks everywhere what a rule finds to be a secret in one of `texts`.
+
+        A password in a URL is told by its place; where it stands alone nobody could tell.
+        """
+        found: dict[str, str] = {}
+        for text in texts:
+            data = encode(text)
+            for start, end, _, rule, secret in self.spans(data):
+                value = _decode(data[start:end])
+                if secret is None and is_secret_value(value):
+                    found.setdefault(value, rule)
+        if not found:
+            return self
+        more = Redactor(key=self._key, variables=self._variables, allow=self._allow, known=found)
+        more._counts = self._counts
+        return more
 
     def redact(self, text: str) -> str:
         """The text with every secret masked."""
@@ -117,7 +150,7 @@ class Redactor:
 
     def placeholder(self, rule: str, secret: bytes) -> bytes:
         """What stands for a secret."""
-        self.count += 1
+        self._counts[0] += 1
         return f"[REDACTED:{rule}:{self.digest(secret)}]".encode()
 
     def spans(self, data: bytes, blocks: Iterable[Span] = ()) -> list[Span]:

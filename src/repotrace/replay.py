@@ -317,15 +317,13 @@ def _execute(spec: CommandSpec, options: ReplayOptions, kept: Iterable[str]) -> 
 
 
 def _redactor(options: ReplayOptions) -> Redactor:
-    """What a rule finds by itself keeps the name of that rule, though a variable brought it."""
-    key = options.key or os.urandom(32)
-    rules = Redactor(key=key)
+    """What a rule found keeps the name of that rule, though a variable brings it now."""
     variables = {
         name: value
         for name, value in options.environment.items()
-        if not (name.startswith("REPOTRACE_SECRET_") and rules.redact(value) != value)
+        if not name.startswith("REPOTRACE_SECRET_")
     }
-    return Redactor(key=key, variables=variables)
+    return Redactor(key=options.key or os.urandom(32), variables=variables)
 
 
 def _missing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -71,6 +71,8 @@ def _record(
 ) -> CommandRun:
     """`raw`, which came of `spec` in the work tree `root`, without secrets."""
 
+    redactor = redactor.knowing(_telling(spec, raw, kept))
+
     def masked(text: str | None) -> str | None:
         return None if text is None else redactor.redact(text)
 
@@ -82,7 +84,7 @@ def _record(
     if "PATH" in env:
         env["PATH"] = mask_path_list(env["PATH"], places)
     return CommandRun(
-        argv=_redacted_argv(spec.argv, redactor),
+        argv=tuple(redactor.redact(part) for part in spec.argv),
         script=masked(spec.script),
         resolved=masked(raw.resolved),
         cwd=redactor.redact(spec.cwd),
@@ -168,16 +170,17 @@ def _repository(cwd: str, redactor: Redactor) -> RepositoryState | None:
     return state.model_copy(update={"branch": redactor.redact(state.branch)})
 
 
-def _redacted_argv(argv: Sequence[str], redactor: Redactor) -> tuple[str, ...]:
-    """Each argument without secrets; an option such as `--password` tells what the next one is."""
-    masked = [redactor.redact(part) for part in argv]
-    for number, (option, value) in enumerate(pairwise(argv), start=1):
-        if option.startswith("-") and masked[number] == value:
-            before = f"{option} "
-            pair = redactor.redact(before + value)
-            if pair.startswith(before):
-                masked[number] = pair.removeprefix(before)
-    return tuple(masked)
+def _telling(spec: CommandSpec, raw: process.RawRun, kept: Collection[str]) -> Iterator[str]:
+    """What went into the command, where secrets are told by what stands beside them."""
+    yield from spec.argv
+    for option, value in pairwise(spec.argv):
+        if option.startswith("-"):
+            yield f"{option} {value}"
+    if spec.script is not None:
+        yield spec.script
+    yield from (spec.env[name] for name in kept if name in spec.env)
+    if raw.stdin_recorded is not None:
+        yield os.fsdecode(raw.stdin_recorded)
 
 
 def _kept_environment(

@@ -10,7 +10,7 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,12 +48,20 @@ def run_once(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> tuple[fl
 
 
 def in_turn(
-    commands: Mapping[str, Sequence[str]], cwd: Path, env: Mapping[str, str], rounds: int
+    commands: Mapping[str, Sequence[str]],
+    cwd: Path,
+    env: Mapping[str, str],
+    rounds: int,
+    before: Callable[[], None] = lambda: None,
 ) -> dict[str, Figures]:
-    """Each command once per round, A B C A B C …, after one round that does not count."""
+    """Each command once per round, A B C A B C …, after one round that does not count.
+
+    `before` is called before each command, outside of what is measured.
+    """
     figures = {name: Figures() for name in commands}
     for number in range(rounds + 1):
         for name, argv in commands.items():
+            before()
             cpu, wall = run_once(argv, cwd, env)
             if number:
                 figures[name].cpu.append(cpu)

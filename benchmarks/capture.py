@@ -59,7 +59,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    env = {key: value for key, value in os.environ.items() if not key.startswith("REPOTRACE_")}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("REPOTRACE_") and key != "PYTHONDONTWRITEBYTECODE"
+    }
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         old = peer(root / "old", "repotrace==0.1.0")

@@ -28,7 +28,11 @@ def main() -> None:
     parser.add_argument("--imports", default="argparse, json, sys")
     options = parser.parse_args()
     modules = options.imports
-    env = {key: value for key, value in os.environ.items() if not key.startswith("REPOTRACE_")}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("REPOTRACE_") and key != "PYTHONDONTWRITEBYTECODE"
+    }
     env["PATH"] = os.pathsep.join([str(BIN), env["PATH"]])
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)

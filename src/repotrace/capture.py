@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
@@ -144,8 +143,7 @@ def build_report(
     return BugReport(**(fields | overrides))
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """Where a captured report went."""
 
     report: BugReport

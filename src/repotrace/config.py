@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repotrace.errors import RepoTraceError
 
@@ -23,8 +23,7 @@ STORE_FOLDER = Path(".repotrace", "reports")
 """The store, relative to the project it belongs to."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserRule:
+class UserRule(NamedTuple):
     """A normalising rule of the user's own: what matches `pattern` becomes `replacement`."""
 
     name: str
@@ -46,8 +45,7 @@ class Settings:
     normalize: tuple[UserRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(NamedTuple):
     """A git work tree and its folders, all absolute and free of symbolic links."""
 
     root: Path

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -38,16 +37,14 @@ ReportArgument = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Globals:
+class Globals(NamedTuple):
     """What was said before the name of the command."""
 
     home: Path | None = None
     color: str = "auto"
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """The store that a command works on, and the settings of the project."""
 
     store: Store

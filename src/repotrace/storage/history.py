@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from repotrace.records.base import printable
 from repotrace.records.bug import BugReport
 from repotrace.storage.database import NAME, Database
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Occurrences:
     """How often a failure was seen. The creation of its report counts as the first time."""
 
@@ -26,8 +27,7 @@ class Occurrences:
     last: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedVerdict:
+class RecordedVerdict(NamedTuple):
     """The result of one replay."""
 
     verdict: str

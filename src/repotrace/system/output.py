@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 MARGIN = 16 * 1024
 """Bytes kept beyond the limit on each side of a cut, see `RawOutput`."""
@@ -16,8 +16,10 @@ type Chunks = tuple[tuple[str, int, int, float], ...]
 seconds since the start when the first byte of the stretch came."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawOutput:
+_OF_NOTHING = sha256(b"").hexdigest()
+
+
+class RawOutput(NamedTuple):
     """One stream as it was written, not redacted: whole in `head`, or head and tail.
 
     A stream that is kept with a limit has up to `limit // 2 + MARGIN` bytes on each side.
@@ -33,7 +35,7 @@ class RawOutput:
     """Bytes between head and tail that are not here."""
     length: int = 0
     """Bytes that were written."""
-    sha256: str = sha256(b"").hexdigest()
+    sha256: str = _OF_NOTHING
     """Hex digest of all that was written."""
 
 

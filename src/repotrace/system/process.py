@@ -16,8 +16,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import CommandSpec, Termination
@@ -39,8 +39,7 @@ _SAME_PRESS = 0.2
 """Seconds in which a second signal is taken for an echo of the first, as wrappers send it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawRun:
+class RawRun(NamedTuple):
     """One execution as it was. Nothing in here is redacted: don't store it as it is."""
 
     termination: Termination
@@ -51,8 +50,8 @@ class RawRun:
     """The signal that ended the command; of an interrupted one, the signal we passed on."""
     error: str | None = None
     spawn_errno: int | None = None
-    stdout: RawOutput = field(default_factory=RawOutput)
-    stderr: RawOutput = field(default_factory=RawOutput)
+    stdout: RawOutput = RawOutput()
+    stderr: RawOutput = RawOutput()
     chunks: Chunks = ()
     duration: float = 0.0
     cpu_time: float | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from repotrace.records.command import CommandRun, CommandSpec, Places
 from repotrace.redact import restore
@@ -27,8 +27,7 @@ class Missing(Exception):
         self.names = names
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(NamedTuple):
     """Where folders were and where they are now, the innermost first."""
 
     pairs: tuple[tuple[str, str], ...]

@@ -52,6 +52,8 @@ PLACEHOLDER_BYTES = re.compile(_PLACEHOLDER.encode())
 WINDOW = 65536
 """A line as long as this is masked in pieces; a stream holds back no more of one line."""
 _MARGIN = 8192
+_SHORT = 1024
+_REMEMBERED = 4096
 _SEPARATORS = b" \t,;{}()[]<>\"'"
 _WALL = re.compile(rb"\[REDACTED:([A-Za-z0-9_-]{1,200})(?::[0-9a-f]{8})?\]")
 _REST = re.compile(rb"[^\s\"'`,;<>]+")
@@ -79,6 +81,8 @@ class Redactor:
         known: Mapping[str, str] = {},
     ) -> None:
         self._counts = [0]
+        self._innocent: set[str] = set()
+        """Short texts without a secret: paths and names come again and again."""
         self._key = key
         self._variables = variables
         self._allow = allow
@@ -131,9 +135,15 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """The text with every secret masked."""
+        if text in self._innocent:
+            return text
         data = encode(text)
         masked, _offsets = self.redact_bytes(data)
-        return _decode(masked) if masked != data else text
+        if masked != data:
+            return _decode(masked)
+        if len(text) <= _SHORT and len(self._innocent) < _REMEMBERED:
+            self._innocent.add(text)
+        return text
 
     def redact_bytes(self, data: bytes) -> tuple[bytes, Offsets]:
         """The bytes with every secret masked, and where each offset went."""

@@ -221,7 +221,8 @@ def _path(recorded: CommandRun, environ: Mapping[str, str], move: _Move, venv: s
         options = [
             move.existing(place + rest) for place in candidates.get(mark + ">", []) if place
         ] or [move.existing(entry)]
-        found = next((option for option in options if Path(option).is_dir()), options[0])
+        # For every entry, at every replay of a sweep: Path would cost five times as much.
+        found = next((option for option in options if os.path.isdir(option)), options[0])  # noqa: PTH112
         entries.append(found)  # twice, if it was there twice: a command may show its PATH
     for entry in environ.get("PATH", os.defpath).split(os.pathsep):
         if entry not in entries:

@@ -14,6 +14,7 @@ from repotrace.config import (
     find_store,
     home_for,
     load_settings,
+    workspace_for,
 )
 from repotrace.errors import RepoTraceError
 
@@ -301,3 +302,14 @@ def test_reading_settings_makes_and_prints_nothing(
     home_for(find_store(tmp_path, {}), tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == ["repotrace.toml"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_workspace_is_the_project_that_a_folder_belongs_to(tmp_path: Path) -> None:
+    inner = tmp_path / "project" / "src" / "deep"
+    inner.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path)}
+    assert workspace_for(inner, environ) == inner.resolve()
+    (tmp_path / "project" / ".repotrace").mkdir()
+    assert workspace_for(inner, environ) == (tmp_path / "project").resolve()
+    plain_git(inner.parent, "init", "-q")
+    assert workspace_for(inner, environ) == inner.parent.resolve()

@@ -88,6 +88,21 @@ def find_store(cwd: Path, environ: Mapping[str, str], explicit: Path | str | Non
     return (repository.root if repository else Path(os.path.realpath(cwd))) / STORE_FOLDER
 
 
+def workspace_for(cwd: Path, environ: Mapping[str, str]) -> Path:
+    """The folder whose files a run in `cwd` keeps, absolute and free of symbolic links.
+
+    The root of the git work tree; outside of git the nearest folder upward that has a
+    `.repotrace`, else `cwd`.
+    """
+    repository = find_repository(cwd)
+    if repository:
+        return repository.root
+    for folder in _project_folders(cwd, environ):
+        if (folder / ".repotrace").is_dir():
+            return folder
+    return Path(os.path.realpath(cwd))
+
+
 def home_for(
     store_root: Path,
     cwd: Path,

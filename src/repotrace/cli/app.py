@@ -27,7 +27,18 @@ COMMANDS = {
     "set": "repotrace.cli.set_fields:set_fields",
     "version": "repotrace.cli.version:version",
 }
-"""Where each command lives, in the order of the help. One is imported when it is wanted."""
+"""Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.
+One is imported when it is wanted."""
+
+GROUPS = {"runs": "List, read, compare, restore and clean up the runs of agents"}
+"""The groups of commands, with their help."""
+
+SECOND_NAMES: dict[str, str] = {
+    name.replace("runs ", "work ", 1): place
+    for name, place in COMMANDS.items()
+    if name.startswith("runs ")
+}
+"""Other names of commands, in the hidden group `work`."""
 
 PASS_THROUGH = frozenset({"capture"})
 """Commands that take another command: from its first word on, everything belongs to that."""
@@ -75,10 +86,28 @@ def start(
     ctx.obj = Globals(home=home.absolute() if home else None, color=color)
 
 
-def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+def make_app(names: Iterable[str] | None = None) -> typer.Typer:
     """The command line with the commands `names`, all of them by default."""
-    app = typer.Typer(
-        name="repotrace",
+    places = COMMANDS | SECOND_NAMES
+    app = _group("repotrace")
+    app.callback()(start)
+    groups: dict[str, typer.Typer] = {}
+    for full_name in places if names is None else names:
+        group, _, name = full_name.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = _group(group)
+            app.add_typer(groups[group], help=GROUPS.get(group), hidden=group not in GROUPS)
+        module, _, function = places[full_name].partition(":")
+        settings = {"allow_interspersed_args": False} if full_name in PASS_THROUGH else None
+        home = groups[group] if group else app
+        command = home.command(name, cls=boundary.Command, context_settings=settings)
+        command(getattr(import_module(module), function))
+    return app
+
+
+def _group(name: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
         cls=boundary.Commands,
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -86,27 +115,26 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(start)
-    for name in names:
-        module, _, function = COMMANDS[name].partition(":")
-        settings = {"allow_interspersed_args": False} if name in PASS_THROUGH else None
-        command = app.command(name, cls=boundary.Command, context_settings=settings)
-        command(getattr(import_module(module), function))
-    return app
 
 
-def wanted(argv: Sequence[str]) -> Iterable[str]:
-    """The command that `argv` names; all of them where it names none, as for the help.
+def wanted(argv: Sequence[str]) -> Iterable[str] | None:
+    """The command that `argv` names; None for all of them where it names none, as for the help.
 
     Importing and describing the others would cost more than a short command takes.
     """
+    places = COMMANDS | SECOND_NAMES
+    name = ""
     words = iter(argv)
     for word in words:
-        if word in _WITH_VALUE:
+        if not name and word in _WITH_VALUE:
             next(words, None)
         elif not word.startswith("-"):
-            return (word,) if word in COMMANDS else COMMANDS
-    return COMMANDS
+            name = f"{name} {word}".lstrip()
+            if name in places:
+                return (name,)
+            if not any(place.startswith(f"{name} ") for place in places):
+                return None
+    return None
 
 
 def main() -> None:

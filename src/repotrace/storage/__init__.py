@@ -15,6 +15,7 @@ from repotrace.storage.reports import LATEST, ReportStore, validate_id
 
 if TYPE_CHECKING:
     from repotrace.storage.runs import RunStore
+    from repotrace.system.snapshots import SnapshotStore
 
 __all__ = [
     "LATEST",
@@ -52,7 +53,23 @@ class Store:
         from repotrace.redact import Redactor
         from repotrace.storage.runs import RunStore
 
-        return RunStore(self.home, redact=lambda: Redactor(key=self.key).redact)
+        return RunStore(
+            self.home,
+            contents=lambda name: self.snapshots.read_object(name),
+            redact=lambda: Redactor(key=self.key).redact,
+        )
+
+    @cached_property
+    def snapshots(self) -> SnapshotStore:
+        """The states of work trees; nothing is made before the first one is taken."""
+        from repotrace.system.snapshots import SnapshotStore
+
+        return SnapshotStore(self.home / "snapshots.git")
+
+    def close(self) -> None:
+        """Ends what was started to read states; the store can be used on."""
+        if "snapshots" in self.__dict__:
+            self.snapshots.close()
 
     @cached_property
     def key(self) -> bytes:

@@ -458,3 +458,40 @@ def _changed_files(was: Picture, now: Picture) -> set[bytes]:
 
     one, other = files(was), files(now)
     return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
+
+
+def test_kept_contents_outlive_pruning_until_their_run_is_deleted(store: SnapshotStore) -> None:
+    texts = [b"", b"one\n", b"\0\xff", b"one\n"]
+    names = store.keep("runs/r1", *texts) + store.keep("runs/r1", b"later")
+    other = store.keep("runs/r2", b"other")[0]
+    expected = [hashlib.sha1(b"blob %d\0%s" % (len(t), t)).hexdigest() for t in [*texts, b"later"]]
+    assert names == expected
+    store.prune(grace=0)
+    assert [store.read_object(name) for name in names] == [*texts, b"later"]
+    assert store.refs() == ["runs/r1", "runs/r2"]
+    assert store.history("runs/r1") == []
+    assert is_sound(store)
+
+    assert store.delete("runs/r1")
+    assert not store.delete("runs/r1")
+    store.prune(grace=-5)  # what is as young as this second, too
+    assert store.read_object(names[1]) is None
+    assert store.read_object(other) == b"other"
+
+
+def test_contents_kept_by_many_at_once_are_all_there(store: SnapshotStore) -> None:
+    found: dict[int, list[str]] = {}
+
+    def keep(number: int) -> None:
+        found[number] = [store.keep("runs/r1", b"%d %d" % (number, n))[0] for n in range(20)]
+
+    threads = [threading.Thread(target=keep, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.prune(grace=0)
+    for number, names in found.items():
+        assert [store.read_object(name) for name in names] == [
+            b"%d %d" % (number, n) for n in range(20)
+        ]

@@ -194,20 +194,23 @@ class SnapshotStore:
         if tip is not None and self._commit_tree(tip) == memory.state_id:
             return False
         self._changes += 1
-        now = int(time.time())
-        parent = f"parent {tip}\n" if tip else ""
         lines = [
             message or "state",
             "",
             *(f"Not-captured: {_line(item)}" for item in left_out[:500]),
         ]
+        self._set_ref(ref, self._commit(memory.state_id, tip, "\n".join(lines)))
+        return True
+
+    def _commit(self, tree: str, parent: str | None, message: str) -> str:
+        now = int(time.time())
         data = (
-            f"tree {memory.state_id}\n{parent}author {_IDENTITY} {now} +0000\n"
-            f"committer {_IDENTITY} {now} +0000\n\n" + "\n".join(lines) + "\n"
+            f"tree {tree}\n"
+            + (f"parent {parent}\n" if parent else "")
+            + f"author {_IDENTITY} {now} +0000\ncommitter {_IDENTITY} {now} +0000\n\n{message}\n"
         )
         raw = data.encode("utf-8", "backslashreplace").replace(b"\0", b"\\0")
-        self._set_ref(ref, write_object(self.path / "objects", b"commit", raw))
-        return True
+        return write_object(self.path / "objects", b"commit", raw)
 
     def _weigh(self) -> None:
         """Refuses to take more where the store has outgrown its cap; looks now and then."""
@@ -232,6 +235,23 @@ class SnapshotStore:
     def _pin(self, key: str, memory: Memory) -> None:
         """Keeps what the workspace's index refers to, whatever becomes of the runs."""
         self._set_ref(f"{_PREFIX}workspaces/{key}", memory.state_id)
+
+    def keep(self, ref: str, *contents: bytes) -> Names:
+        """Object ids of `contents`, which stay readable until `ref` is deleted.
+
+        For what no state holds: a file's content that a program told of.
+        """
+        self.create()
+        objects, name = self.path / "objects", _contents_ref(_full_ref(ref))
+        with (
+            locked(self.path / "contents-lock", deadline=Deadline()),
+            locked(self.path / "lock", shared=True, deadline=Deadline()),
+        ):
+            found = [write_object(objects, b"blob", data) for data in contents]
+            entries = [(oid.encode(), 0o100644, oid) for oid in dict.fromkeys(found)]
+            tree = write_object(objects, b"tree", tree_data(entries))
+            self._set_ref(name, self._commit(tree, self._resolve(name), "contents"))
+        return found
 
     # -- refs ----------------------------------------------------------------------------
 
@@ -263,7 +283,9 @@ class SnapshotStore:
         for kind in ("runs", "reports"):
             with suppress(FileNotFoundError):
                 found += [f"{kind}/{name}" for name in os.listdir(base / kind)]  # noqa: PTH208
-        return sorted(name for name in found if _REF.fullmatch(name) and ".lock" not in name)
+        with suppress(FileNotFoundError):
+            found += [name.replace(".", "/", 1) for name in os.listdir(base / "contents")]  # noqa: PTH208
+        return sorted(name for name in set(found) if _REF.fullmatch(name) and ".lock" not in name)
 
     def history(self, ref: str) -> States:
         """The states of a ref, the oldest first."""
@@ -283,11 +305,12 @@ class SnapshotStore:
 
     def delete(self, ref: str) -> bool:
         """Forgets a ref; False if there was none. Its objects go with the next `prune`."""
-        try:
-            (self.path / _full_ref(ref)).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        name, found = _full_ref(ref), False
+        for path in (self.path / name, self.path / _contents_ref(name)):
+            with suppress(FileNotFoundError):
+                path.unlink()
+                found = True
+        return found
 
     # -- reading -------------------------------------------------------------------------
 
@@ -428,6 +451,10 @@ def _full_ref(ref: str) -> str:
     if not _REF.fullmatch(short) or ".." in short or short.endswith((".lock", ".")):
         raise RepoTraceError(f"{ref!r} cannot name states.", hint="Use runs/<id> or reports/<id>.")
     return _PREFIX + short
+
+
+def _contents_ref(ref: str) -> str:
+    return f"{_PREFIX}contents/" + ref.removeprefix(_PREFIX).replace("/", ".", 1)
 
 
 def _is_id(value: str) -> bool:

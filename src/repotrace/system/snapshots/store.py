@@ -18,6 +18,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.system.snapshots import differences, upkeep
 from repotrace.system.snapshots.checkout import Checkout
 from repotrace.system.snapshots.exclusion import exclude_file
+from repotrace.system.snapshots.lacking import Lacking, lacking_in, subject_of, trailers
 from repotrace.system.snapshots.manifest import Manifest, manifest_of
 from repotrace.system.snapshots.model import (
     Deadline,
@@ -150,7 +151,8 @@ class SnapshotStore:
             if not memory.state_id:
                 self._compose(memory)
             left_out = tuple(sorted(_left_out(root, memory), key=lambda item: item.path))
-            changed = self._record(ref, memory, message, left_out)
+            nested = tuple(_nested(root, memory))
+            changed = self._record(ref, memory, message, trailers(left_out, nested))
             if workspace.touched:
                 self._pin(workspace.index.key, memory)
                 workspace.save(memory)
@@ -161,7 +163,7 @@ class SnapshotStore:
             changed,
             time.monotonic() - started,
             left_out,
-            tuple(_nested(root, memory)),
+            nested,
             unsettled,
         )
 
@@ -187,19 +189,12 @@ class SnapshotStore:
         entries = [(b"manifest", 0o100644, manifest), (b"root", 0o40000, tree)]
         return write_object(objects, b"tree", tree_data(entries))
 
-    def _record(
-        self, ref: str, memory: Memory, message: str, left_out: Sequence[NotCaptured]
-    ) -> bool:
+    def _record(self, ref: str, memory: Memory, message: str, lacking: str) -> bool:
         tip = self._resolve(ref)
         if tip is not None and self._commit_tree(tip) == memory.state_id:
             return False
         self._changes += 1
-        lines = [
-            message or "state",
-            "",
-            *(f"Not-captured: {_line(item)}" for item in left_out[:500]),
-        ]
-        self._set_ref(ref, self._commit(memory.state_id, tip, "\n".join(lines)))
+        self._set_ref(ref, self._commit(memory.state_id, tip, (message or "state") + lacking))
         return True
 
     def _commit(self, tree: str, parent: str | None, message: str) -> str:
@@ -298,10 +293,20 @@ class SnapshotStore:
             head, _, message = got[1].decode("utf-8", "replace").partition("\n\n")
             fields = dict(line.split(" ", 1) for line in head.splitlines())
             taken_at = float(fields["committer"].rsplit(" ", 2)[1])
-            subject = message.split("\n\nNot-captured: ")[0].strip()
-            found.append(StateRecord(commit, fields["tree"], taken_at, subject))
+            found.append(StateRecord(commit, fields["tree"], taken_at, subject_of(message)))
             commit = fields.get("parent")
         return found[::-1]
+
+    def lacking(self, ref: str, state_id: str) -> Lacking:
+        """What the workspace had beside the state when `ref` last kept it."""
+        commit = self._resolve(_full_ref(ref))
+        while commit and (got := self.reader.get(commit)):
+            head, _, message = got[1].decode("utf-8", "replace").partition("\n\n")
+            fields = dict(line.split(" ", 1) for line in head.splitlines())
+            if fields["tree"] == state_id:
+                return lacking_in(message)
+            commit = fields.get("parent")
+        return Lacking()
 
     def delete(self, ref: str) -> bool:
         """Forgets a ref; False if there was none. Its objects go with the next `prune`."""
@@ -365,6 +370,19 @@ class SnapshotStore:
         for a, b in states:
             records = next(found) if a.tree != b.tree else b""
             yield differences.operations(records, a.manifest, b.manifest, Tree(self.reader, b.tree))
+
+    def known_operations_of(self, pairs: Sequence[tuple[str, str]]) -> list[Operations | None]:
+        """`operations_of`, with None for a pair of which a state is not in the store."""
+        known = [pair for pair in pairs if all(self._has(state_id) for state_id in pair)]
+        found = dict(zip(known, self.operations_of(known), strict=True))
+        return [found.get(pair) for pair in pairs]
+
+    def _has(self, state_id: str) -> bool:
+        try:
+            self.state(state_id)
+        except RepoTraceError:
+            return False
+        return True
 
     def diff(self, before: str, after: str, paths: Sequence[str] = ()) -> bytes:
         """A unified diff of two states that `git apply` takes, of `paths` only if given."""
@@ -459,12 +477,6 @@ def _contents_ref(ref: str) -> str:
 
 def _is_id(value: str) -> bool:
     return len(value) == 40 and all(c in "0123456789abcdef" for c in value)
-
-
-def _line(item: NotCaptured) -> str:
-    size = "?" if item.size is None else str(item.size)
-    path = item.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return f"{item.reason} {size} {path!r}"
 
 
 def _left_out(root: Path, memory: Memory) -> Iterator[NotCaptured]:

@@ -56,6 +56,7 @@ class Store:
         return RunStore(
             self.home,
             contents=lambda name: self.snapshots.read_object(name),
+            operations_of=lambda pairs: self.snapshots.known_operations_of(pairs),
             redact=lambda: Redactor(key=self.key).redact,
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from repotrace._version import __version__
 from repotrace.errors import NewerSchema, RepoTraceError
 from repotrace.storage import files
-from repotrace.storage.runs_schema import RUNS
+from repotrace.storage.runs_schema import RUNS, STATES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,6 +45,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX report_verdicts_by_report ON report_verdicts (store, report_id, at);
     """,
     RUNS,
+    STATES,
 )
 """Migration N makes schema N out of schema N - 1. A released one is never changed."""
 

@@ -20,7 +20,8 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from repotrace.records.events import JOURNAL_SUFFIX, Kind
-from repotrace.storage import totals
+from repotrace.storage import attribution, totals
+from repotrace.storage.attribution import OperationsOf
 from repotrace.storage.database import Database
 from repotrace.storage.intake import Intake
 from repotrace.storage.rows import Unusable, integer, moment
@@ -98,10 +99,16 @@ class _Line:
 
 
 def ingest(
-    database: Database, folders: Iterable[Path], redact: Redact | None, *, wait: bool = False
+    database: Database,
+    folders: Iterable[Path],
+    redact: Redact | None,
+    *,
+    operations_of: OperationsOf | None = None,
+    wait: bool = False,
 ) -> Ingested:
     """Read what is new in the journal files of `folders`.
 
+    `operations_of` says what differs between states; without it that is left for later.
     Raises RepoTraceError if the database cannot be used.
     """
     done = Ingested()
@@ -117,8 +124,24 @@ def ingest(
         lines = heapq.merge(*(_lines(file) for file in found), key=_time_of)
         for batch in _batches(lines):
             _take(database, batch, redact, done)
+        if operations_of is not None:
+            derive_operations(database, done.runs, operations_of)
         _finish(database, found, done)
     return done
+
+
+def derive_operations(
+    database: Database, run_ids: Iterable[str], operations_of: OperationsOf
+) -> None:
+    """Add the file operations that the new states of runs show."""
+    for run_id in sorted(run_ids):
+        more = True
+        while more:
+            with database.reading() as connection:
+                if connection is None or not attribution.pending(connection, run_id):
+                    break
+            with database.writing() as connection:
+                more = attribution.derive(connection, Intake(connection), run_id, operations_of)
 
 
 def _has_files(folder: Path) -> bool:

@@ -305,19 +305,33 @@ class Intake:
         data, step_id = said.data, text(said.data.get("step_id"))
         state_id, quality = text(data.get("state_id")), text(data.get("state_quality"))
         quality = quality or (StateQuality.EXACT.value if state_id else StateQuality.MISSING.value)
+        when = "start" if data.get("when") == "start" else "end"
         if not step_id:
             run.set("base_state", state_id, weak=said.weak)
             run.set("base_quality", quality, weak=said.weak)
+            self._note_state(said, "", when, state_id, quality)
             return
         row = self._step(run, step_id, said)
         reason = text(data.get("state_reason"))
-        if data.get("when") == "start":
+        self._note_state(said, str(row.values["id"]), when, state_id, quality)
+        if when == "start":
             row.set("state_before_id", state_id, weak=said.weak)
         elif not (said.weak and row.knows("state_quality")):
             row.set("state_id", state_id) if state_id else row.clear("state_id")
             row.set("state_quality", quality)
             row.clear("state_reason")
         row.set("state_reason", reason, weak=said.weak)
+
+    def _note_state(
+        self, said: Said, step_id: str, when: str, state_id: str | None, quality: str
+    ) -> None:
+        """Note a state whose file operations are to be derived; see `attribution`."""
+        if state_id and quality == StateQuality.EXACT:
+            self._connection.execute(
+                "INSERT OR IGNORE INTO states (run_id, step_id, moment, at, state_id)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (said.run_id, bound(step_id), when, said.when, state_id),
+            )
 
     # --- What hangs on steps ----------------------------------------------------------------
 

@@ -22,9 +22,16 @@ from repotrace.records.run import (
     TestOutcome,
 )
 from repotrace.storage import documents, run_records, texts, totals
+from repotrace.storage.attribution import OperationsOf
 from repotrace.storage.bodies import Bodies, Contents
 from repotrace.storage.database import NAME, Database
-from repotrace.storage.ingest import Ingested, Redact, ingest, journal_folder
+from repotrace.storage.ingest import (
+    Ingested,
+    Redact,
+    derive_operations,
+    ingest,
+    journal_folder,
+)
 from repotrace.storage.intake import Intake
 from repotrace.storage.reports import LATEST
 from repotrace.storage.rows import Unusable, bound, moment, to_moment
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
 
 _TABLES = (
     *("execution_steps", "llm_interactions", "file_operations", "file_reads", "log_entries"),
-    *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses"),
+    *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses", "states"),
 )
 
 _BATCH = 2_000
@@ -57,12 +64,15 @@ class RunStore:
         home: Path,
         *,
         contents: Contents | None = None,
+        operations_of: OperationsOf | None = None,
         redact: Callable[[], Redact] | None = None,
     ) -> None:
-        """`contents` reads an object of the snapshot store, for the contents of operations.
+        """`contents` reads an object of the snapshot store, for the contents of operations;
+        `operations_of` says what differs between its states.
         `redact` makes the redactor for writers that have none; it is called when one is met."""
         self.home = home
         self.contents = contents
+        self._operations_of = operations_of
         self._database = Database(home / NAME)
         self._bodies = Bodies(self._database)
         self._make_redact = redact
@@ -82,7 +92,13 @@ class RunStore:
         """
         done = Ingested()
         try:
-            done = ingest(self._database, (self.journal, *folders), self._lazy_redact(), wait=wait)
+            done = ingest(
+                self._database,
+                (self.journal, *folders),
+                self._lazy_redact(),
+                operations_of=self._operations_of,
+                wait=wait,
+            )
         except NewerSchema:
             raise
         except (RepoTraceError, OSError) as error:
@@ -119,6 +135,8 @@ class RunStore:
                     done.runs |= intake.touched
         finally:
             if done.runs:
+                if self._operations_of is not None:
+                    derive_operations(self._database, done.runs, self._operations_of)
                 with self._database.writing() as connection:
                     for run_id in done.runs:
                         totals.renew(connection, run_id)

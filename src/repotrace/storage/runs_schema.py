@@ -1,4 +1,4 @@
-"""The tables of runs: migration 2 of the database, and the documentation of its schema.
+"""The tables of runs: migrations 2 and 3 of the database, and the documentation of its schema.
 
 Moments are microseconds since 1970, UTC. A column marked *text* holds a short text as it is
 (TEXT; BLOB if it is no valid Unicode, as in all columns) and a long one as an INTEGER, the id of
@@ -275,3 +275,18 @@ CREATE TABLE losses (
 CREATE INDEX losses_by_run ON losses (run_id);
 """
 """One script. What is released is never changed: later changes are later migrations."""
+
+STATES = """
+-- Every state that was seen, in order of time; what two neighbours differ in is a step's change.
+CREATE TABLE states (
+    run_id TEXT NOT NULL,
+    step_id TEXT NOT NULL,  -- '': before the first step
+    moment TEXT NOT NULL,  -- start or end of the step
+    at INTEGER NOT NULL,
+    state_id TEXT NOT NULL,
+    derived INTEGER NOT NULL DEFAULT 0  -- 1: its file operations have been derived
+);
+CREATE UNIQUE INDEX states_by_step ON states (run_id, step_id, moment);
+CREATE INDEX states_to_derive ON states (run_id) WHERE derived = 0;
+"""
+"""The script of migration 3."""

@@ -371,11 +371,11 @@ class SnapshotStore:
             records = next(found) if a.tree != b.tree else b""
             yield differences.operations(records, a.manifest, b.manifest, Tree(self.reader, b.tree))
 
-    def known_operations_of(self, pairs: Sequence[tuple[str, str]]) -> list[Operations | None]:
+    def known_operations_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Operations | None]:
         """`operations_of`, with None for a pair of which a state is not in the store."""
         known = [pair for pair in pairs if all(self._has(state_id) for state_id in pair)]
         found = dict(zip(known, self.operations_of(known), strict=True))
-        return [found.get(pair) for pair in pairs]
+        yield from (found.get(pair) for pair in pairs)
 
     def _has(self, state_id: str) -> bool:
         try:

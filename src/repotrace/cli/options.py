@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from repotrace.cli.boundary import complain, silence
-from repotrace.config import Settings, find_store, home_for, load_settings
-from repotrace.storage import Store
+from repotrace.config import Settings, find_store, home_for, load_settings, workspace_for
+from repotrace.errors import RunNotFound
+from repotrace.storage import LATEST, Store
+
+if TYPE_CHECKING:
+    from repotrace.records.run import Run
 
 StoreOption = Annotated[
     Path | None,
@@ -34,6 +38,13 @@ TimeoutOption = Annotated[
 KeepGoingOption = Annotated[bool, typer.Option("--keep-going", help="Exit with 0 regardless")]
 ReportArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a report, a unique prefix, or latest")
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Id of a run, a unique prefix, or latest")
+]
+PathsOption = Annotated[
+    list[str] | None,
+    typer.Option("--path", metavar="GLOB", help="These paths only; may be repeated"),
 ]
 
 
@@ -62,6 +73,32 @@ def open_store(ctx: typer.Context, reports: Path | None) -> Opened:
     root = find_store(cwd, os.environ, reports)
     home = home_for(root, cwd, os.environ, said.home)
     return Opened(store=Store(home, reports=root), settings=settings, color=said.color)
+
+
+def open_runs(ctx: typer.Context) -> Opened:
+    """`open_store` for commands about runs, with what programs have recorded by now taken in.
+
+    What could not be taken in is said on stderr and does not keep from reading the rest.
+    """
+    opened = open_store(ctx, None)
+    done = opened.store.runs.ingest()
+    if done.problem is not None:
+        complain(f"not all that was recorded could be read: {done.problem}")
+    return opened
+
+
+def the_run(opened: Opened, ref: str) -> Run:
+    """The run that `ref` means; `latest` is the newest of this work tree if it has one."""
+    runs = opened.store.runs
+    if ref != LATEST:
+        return runs.get(ref)
+    workspace = str(workspace_for(Path.cwd(), os.environ))
+    try:
+        return runs.get(ref, workspace=workspace)
+    except RunNotFound:
+        newest = runs.get(ref)
+        note(f"no run was recorded in {workspace}; the newest of all is {newest.id}")
+        return newest
 
 
 def inherited(opened: Opened) -> dict[str, str]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from repotrace.errors import RepoTraceError
-from repotrace.records.bug import BugReport
-from repotrace.storage import files
-from repotrace.storage.history import History, Occurrences, RecordedVerdict
-from repotrace.storage.reports import LATEST, ReportStore, validate_id
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from repotrace.storage.runs import RunStore
-    from repotrace.system.snapshots import SnapshotStore
+    from repotrace.records.bug import BugReport
+    from repotrace.storage.history import History, Occurrences, RecordedVerdict
+    from repotrace.storage.keys import key
+    from repotrace.storage.reports import LATEST, ReportStore, validate_id
+    from repotrace.storage.store import Store
 
 __all__ = [
     "LATEST",
@@ -29,94 +24,23 @@ __all__ = [
     "validate_id",
 ]
 
-_KEY_LENGTH = 32
+_HOMES = {
+    "LATEST": "storage.reports",
+    "BugReport": "records.bug",
+    "History": "storage.history",
+    "Occurrences": "storage.history",
+    "RecordedVerdict": "storage.history",
+    "ReportStore": "storage.reports",
+    "Store": "storage.store",
+    "key": "storage.keys",
+    "validate_id": "storage.reports",
+}
 
 
-class Store:
-    """All that RepoTrace keeps for one project. Constructing opens and makes nothing."""
-
-    def __init__(self, home: Path | str, reports: Path | str | None = None) -> None:
-        """`reports` is the folder of the report files; `<home>/reports` if not given."""
-        self.home = Path(home)
-        self.reports = ReportStore(reports if reports is not None else self.home / "reports")
-
-    def __repr__(self) -> str:
-        return f"Store({str(self.home)!r}, reports={str(self.reports.root)!r})"
-
-    @cached_property
-    def history(self) -> History:
-        return History(self.home)
-
-    @cached_property
-    def runs(self) -> RunStore:
-        # The records of runs take longer to import than a short command takes.
-        from repotrace.redact import Redactor
-        from repotrace.storage.runs import RunStore
-
-        return RunStore(
-            self.home,
-            contents=lambda name: self.snapshots.read_object(name),
-            operations_of=lambda pairs: self.snapshots.known_operations_of(pairs),
-            redact=lambda: Redactor(key=self.key).redact,
-        )
-
-    @cached_property
-    def snapshots(self) -> SnapshotStore:
-        """The states of work trees; nothing is made before the first one is taken."""
-        from repotrace.system.snapshots import SnapshotStore
-
-        return SnapshotStore(self.home / "snapshots.git")
-
-    def close(self) -> None:
-        """Ends what was started to read states; the store can be used on."""
-        if "snapshots" in self.__dict__:
-            self.snapshots.close()
-
-    @cached_property
-    def key(self) -> bytes:
-        """The key of the redaction digests of this home; see `key`."""
-        return key(self.home)
-
-    def resolve(self, text: str) -> str:
-        """`reports.resolve`, with `latest` counting repeated captures too.
-
-        Works without the history where that cannot be read.
-        """
-        if text != LATEST:
-            return self.reports.resolve(text)
-        try:
-            seen = self.history.last_seen(self.reports.root)
-        except RepoTraceError:
-            seen = {}
-        return self.reports.resolve(text, seen)
-
-
-def key(home: Path) -> bytes:
-    """The 32 random bytes in `<home>/key`, made at the first call, the same for all processes.
-
-    Where they cannot be kept, other random bytes: digests then agree within one process only
-    if the caller keeps the value.
-    """
-    path = home / "key"
-    try:
-        found = _read_key(path)
-        if found is None:
-            files.make_private(home)
-            with files.locked(home):
-                found = _read_key(path)
-                if found is None:
-                    found = os.urandom(_KEY_LENGTH)
-                    files.replace(path, found)
-    except OSError:
-        return os.urandom(_KEY_LENGTH)
-    return found
-
-
-def _read_key(path: Path) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(_KEY_LENGTH + 1)
-    return data if len(data) == _KEY_LENGTH else None
+def __getattr__(name: str) -> Any:
+    # A program that is recorded needs the key alone; the records take long to import.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"repotrace.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -25,6 +25,8 @@ COMMANDS = {
     "report": "repotrace.cli.report:report",
     "generate": "repotrace.cli.generate:generate",
     "set": "repotrace.cli.set_fields:set_fields",
+    "runs diff": "repotrace.cli.runs_diff:runs_diff",
+    "runs restore": "repotrace.cli.runs_restore:runs_restore",
     "version": "repotrace.cli.version:version",
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.

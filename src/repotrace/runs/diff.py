@@ -50,6 +50,10 @@ class RunDiff:
     bit, empty folders or pipes differ."""
     snapshots: SnapshotStore
     paths: PathFilter
+    names: tuple[str, str]
+    """The two moments for people, as `after step 3`."""
+    cut_short: KnownState | None = None
+    """Where `after` was to be the end of the run and its files were not kept: what is known."""
 
     def patch(self) -> Iterator[bytes]:
         """A unified diff that `git apply` takes, in pieces, byte for byte."""
@@ -78,13 +82,16 @@ def diff_run(
     that is not there, RepoTraceError if one of the two states was not kept.
     """
     states = StatesOfRun.of(store, run)
+    newest = states.newest()
+    at_end = step is None and to_step is None
     if step is not None:
         before, after = states.before(step), states.after(step)
-        names = (f"before step {step}", f"after step {step}")
+        names = (f"before step {step}", moment_name(step))
     else:
         before = states.after(from_step or 0)
         after = states.last() if to_step is None else states.after(to_step)
-        names = (moment_name(from_step or 0), moment_name(to_step))
+        end = after.step_number if to_step is None else to_step
+        names = (moment_name(from_step or 0), moment_name(end))
     selected = PathFilter(paths, root=run.workspace)
     old, new = (
         required(known, run, name) for known, name in zip((before, after), names, strict=True)
@@ -105,13 +112,13 @@ def diff_run(
         complete=(old == new or bool(found)) and not any(map(_is_inexpressible, chosen)),
         snapshots=store.snapshots,
         paths=selected,
+        names=names,
+        cut_short=newest if at_end and newest.state_id is None else None,
     )
 
 
-def moment_name(step: int | None) -> str:
-    """A moment of a run for people: after a step, before the first one (0), at the end (None)."""
-    if step is None:
-        return "at the end"
+def moment_name(step: int) -> str:
+    """A moment of a run for people."""
     return f"after step {step}" if step else "before the first step"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from repotrace.readable import visible
+
 
 class PathFilter:
     """The paths that fit one of some patterns; all of them without any.
@@ -39,3 +41,8 @@ def _fits(path: str, pattern: str) -> bool:
     if fnmatchcase(path, f"{pattern}/*"):
         return True
     return "/" not in pattern and fnmatchcase(path.rpartition("/")[2], pattern)
+
+
+def shown_path(path: str) -> str:
+    """A path on one line, with what cannot be seen made visible."""
+    return visible(path).replace("\n", "\\n").replace("\t", "\\t")

@@ -163,6 +163,7 @@ def restore_in_place(
         plan = _plan(now, then, selected)
         _refuse_odd(plan.written | plan.deleted | plan.folders)
         _refuse_conflicts(root, now, plan, {os.fsencode(path) for path in taken.unsettled})
+        _spare_used_folders(root, plan)
         result = Restored(root, state_id, _texts(plan.written), _texts(plan.deleted))
         if dry_run or plan.nothing:
             return result
@@ -245,6 +246,14 @@ def _plan(now: _Part, then: _Part, selected: PathFilter) -> _Plan:
     goal = Manifest(modes=new.modes, folders={**old.folders, **folders}, fifos=new.fifos)
     goal.empty = new.empty | {path: mode for path, mode in then.empty.items() if path in left}
     return _Plan(changes, old, goal, frozenset(written), frozenset(deleted))
+
+
+def _spare_used_folders(root: Path, plan: _Plan) -> None:
+    """Lets folders be that are empty but for what no state holds."""
+    for path in plan.old.empty.keys() - plan.new.empty.keys():
+        with suppress(OSError):
+            if os.listdir(os.fsencode(root) + b"/" + path):  # noqa: PTH208 - any name
+                plan.new.empty[path] = plan.old.empty[path]
 
 
 def _parents(paths: Iterable[bytes]) -> set[bytes]:

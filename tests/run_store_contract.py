@@ -15,7 +15,13 @@ from recording import NOON, RUN, event, step, traces
 
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.records.events import Event
-from repotrace.records.run import ExecutionTrace, RunTotals
+from repotrace.records.run import (
+    ExecutionStep,
+    ExecutionTrace,
+    FileOperation,
+    LLMInteraction,
+    RunTotals,
+)
 from repotrace.storage.runs import RunStore
 
 LEAP = "The date of the invoice is wrong in leap years.\n" * 40
@@ -198,6 +204,118 @@ class RunStoreContract:
         before = loaded.model_dump()
         runs.save(trace)
         assert runs.trace(RUN).model_dump() == before
+
+    # --- Single records -----------------------------------------------------------------------
+
+    def test_a_record_that_is_put_again_is_replaced_whole(self, runs: RunStore) -> None:
+        first = ExecutionStep(
+            id="s",
+            run_id=RUN,
+            step_number=1,
+            description="one",
+            started_at=NOON,
+            completed_at=NOON + timedelta(seconds=1),
+            status="failed",
+            input_context="context",
+            output_result=LEAP,
+            metadata={"a": 1, "b": 2},
+            external_id="outer",
+            state_id="state-1",
+            state_quality="exact",
+            error="why",
+        )
+        later = ExecutionStep(
+            id="s",
+            run_id=RUN,
+            step_number=4,
+            started_at=NOON + timedelta(seconds=5),
+            metadata={"c": 3},
+        )
+        for step_told in (first, later, first):
+            runs.put(step_told)
+            assert runs.steps(RUN) == [step_told]
+        runs.put(later)
+        assert runs.search("context") == runs.search("leap") == []
+
+        call = LLMInteraction(
+            id="l",
+            run_id=RUN,
+            step_id="s",
+            prompt="p",
+            messages=({"role": "user", "content": LEAP},),
+            tokens_used=5,
+            cost_usd=Decimal("0.5"),
+            cost_source="given",
+            external_id="outer",
+            timestamp=NOON,
+        )
+        bare = LLMInteraction(
+            id="l", run_id=RUN, step_id="t", timestamp=NOON + timedelta(seconds=1)
+        )
+        for call_told in (call, bare, call):
+            runs.put(call_told)
+            assert runs.interactions(RUN) == [call_told]
+
+        told = FileOperation(
+            id="f",
+            run_id=RUN,
+            step_id="s",
+            operation_type="edit",
+            file_path="a",
+            before_id="aa",
+            after_id="bb",
+            lines_added=1,
+            timestamp=NOON,
+        )
+        deleted = FileOperation(
+            id="f", run_id=RUN, step_id="s", operation_type="delete", file_path="b", timestamp=NOON
+        )
+        for operation in (told, deleted, told):
+            runs.put(operation)
+            assert runs.operations(RUN) == [operation]
+
+    def test_numbers_of_records_stay_as_given_where_they_can(self, runs: RunStore) -> None:
+        def put(name: str, number: int) -> None:
+            runs.put(ExecutionStep(id=name, run_id=RUN, step_number=number, started_at=NOON))
+
+        for name, number in (("c", 3), ("a", 1), ("again", 3), ("zero", 0), ("b", 2), ("c", 3)):
+            put(name, number)
+        found = [(item.step_number, item.id, item.metadata) for item in runs.steps(RUN)]
+        assert found == [
+            (1, "a", {}),
+            (2, "b", {}),
+            (3, "c", {}),
+            (4, "again", {"step_number": 3}),
+            (5, "zero", {"step_number": 0}),
+        ]
+        runs.add_events(step("told", 9, 10))
+        assert runs.step(RUN, "told").step_number == 6
+        put("a", 6)
+        assert runs.step(RUN, "a").step_number == 1
+
+    def test_a_run_of_records_alone_has_no_known_status(self, runs: RunStore) -> None:
+        for name, seconds in (("b", 2), ("a", 1)):
+            at_second = NOON + timedelta(seconds=seconds)
+            runs.put(ExecutionStep(id=name, run_id=RUN, step_number=seconds, started_at=at_second))
+        assert runs.get(RUN).status == "UNKNOWN"
+        assert runs.get(RUN).started_at == NOON + timedelta(seconds=1)
+        runs.add_events([event("run_started", 0, task="Fix it")])
+        assert runs.get(RUN).status == "running"
+        runs.add_events([event("run_ended", 9)])
+        runs.put(ExecutionStep(id="c", run_id=RUN, step_number=3, started_at=NOON))
+        assert (runs.get(RUN).status, runs.get(RUN).started_at) == ("completed", NOON)
+
+    def test_only_whole_names_name_a_run(self, told: RunStore) -> None:
+        found = told.named(RUN)
+        assert found is not None
+        assert found.id == RUN
+        assert told.named(RUN[:-1]) is None
+        assert told.named("latest") is None
+        told.add_events([event("run_started", 0, run="rx", source="a", source_id="b")])
+        told.add_events([event("run_started", 0, run="ry", source="a", source_id="b")])
+        joined = told.named("ry")
+        assert joined is not None
+        assert joined.id == "rx"
 
     # --- Telling it again -----------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    UNKNOWN = "UNKNOWN"
+    """Records of it were saved, and nobody said how it went."""
 
 
 class RunOutcome(StrEnum):

@@ -31,11 +31,13 @@ class Intake:
         connection: sqlite3.Connection,
         redact: Callable[[str], str] | None = None,
         *,
-        keep_numbers: bool = False,
+        whole: bool = False,
     ) -> None:
-        """`redact` is for events whose writer could not redact them. With `keep_numbers` a new
-        step gets the `step_number` that its event gives, unless another one has it."""
-        self._keep_numbers = keep_numbers
+        """`redact` is for events whose writer could not redact them. `whole`: they are records
+        that were saved. Each begins with all that its record says, and replaces what was known;
+        a step gets the `step_number` that it gives, unless another one has it; and of a run that
+        is heard of only now the status is not known."""
+        self._whole = whole
         self.touched: set[str] = set()
         """Ids of the runs whose rows have changed."""
         self._connection = connection
@@ -75,6 +77,8 @@ class Intake:
         if kind == Kind.LOST:
             self._connection.execute("UPDATE losses SET run_id = ? WHERE id = ?", (run_id, name))
         run.set("last_event_at", max(when, run.values.get("last_event_at") or when))
+        if self._whole and run.values.get("status") == RunStatus.UNKNOWN:
+            run.set("started_at", min(when, run.values["started_at"]))
         self.touched.add(run_id)
         act(self, run, Said(name, run_id, data, when, event.get("weak") is True, writer))
         return True
@@ -116,6 +120,8 @@ class Intake:
                 row = self._loaded_run(joined)
         if row is None:
             row = Row(tables.RUNS, {"id": run_id, "started_at": when}, is_new=True)
+            if self._whole:
+                row.set("status", RunStatus.UNKNOWN.value)
             self._runs[run_id] = row
         self._run_names[name] = str(row.values["id"])
         return row
@@ -159,6 +165,8 @@ class Intake:
         end = values.get("completed_at")
         if end is not None and said.when > end:  # it is taken up again
             run.clear("completed_at")
+            run.set("status", RunStatus.RUNNING.value)
+        if values.get("status") == RunStatus.UNKNOWN:
             run.set("status", RunStatus.RUNNING.value)
         if said.writer is not None:
             run.set("writer", said.writer)
@@ -226,7 +234,7 @@ class Intake:
                     self._rename(table, run_id, name, known)
                 row = self._loaded_step(run_id, known)
         if row is None:
-            step_number = self._next_number(run, said)
+            step_number = self._number_for(run, said)
             values = {"id": name, "run_id": run_id, "step_number": step_number}
             values["started_at"] = said.when
             row = self._steps[run_id, name] = Row(tables.STEPS, values, is_new=True)
@@ -238,12 +246,26 @@ class Intake:
                 self._outer[run_id, source, outer] = str(row.values["id"])
         return row
 
-    def _next_number(self, run: Row, said: Said) -> int:
+    def _number_for(self, run: Row, said: Said, present: int | None = None) -> int:
+        """The number of a new step, or of one that has the number `present` and is saved again."""
         usual = int(run.values.get("next_step") or 1)
-        wanted = integer(said.data.get("step_number")) if self._keep_numbers else None
-        number = wanted if wanted is not None and wanted >= usual else usual
-        run.set("next_step", number + 1)
+        number = usual if present is None else present
+        wanted = integer(said.data.get("step_number")) if self._whole else None
+        if wanted is not None and (wanted >= usual or self._is_free(said.run_id, wanted)):
+            number = wanted
+        run.set("next_step", max(usual, number + 1))
         return number
+
+    def _is_free(self, run_id: str, number: int) -> bool:
+        if number < 1 or any(
+            key[0] == run_id and row.values["step_number"] == number
+            for key, row in self._steps.items()
+        ):
+            return False
+        found = self._connection.execute(
+            "SELECT 1 FROM execution_steps WHERE run_id = ? AND step_number = ?", (run_id, number)
+        )
+        return found.fetchone() is None
 
     def _rename(self, table: Table, run_id: str, alias: str, name: str) -> None:
         self._connection.execute(
@@ -270,11 +292,23 @@ class Intake:
 
     def step_started(self, run: Row, said: Said) -> None:
         """A step began."""
+        if self._whole:
+            self._step_saved(run, said)
         row = self.step_updated(run, said)
         if not row.is_new:
             row.set("started_at", min(row.values["started_at"], said.when))
         if said.writer is not None:
             row.set("writer", said.writer)
+
+    def _step_saved(self, run: Row, said: Said) -> None:
+        """A step is told whole: only its number stays, if it cannot have the one it gives."""
+        row = self._step(run, _name(said.data), said)
+        row.forget("step_number", "started_at", "writer")
+        row.set("started_at", said.when)
+        row.set("step_number", self._number_for(run, said, row.values["step_number"]))
+        given = integer(said.data.get("step_number"))
+        if given is not None and given != row.values["step_number"]:
+            row.merge("metadata", {"step_number": given}, self._pool, weak=False)
 
     def step_updated(self, run: Row, said: Said) -> Row:
         """Facts about a step."""
@@ -341,6 +375,9 @@ class Intake:
         if row is None:
             values = {"id": name, "run_id": said.run_id, "timestamp": said.when}
             row = Row(table, values, is_new=True)
+        elif self._whole:
+            row.forget("timestamp", "previous", "kept", "added", "depth")
+            row.set("timestamp", said.when)
         row.take(said.data, self._pool, weak=said.weak)
         step_id = row.values.get("step_id")
         if isinstance(step_id, str) and (said.run_id, step_id) not in self._steps:
@@ -356,7 +393,7 @@ class Intake:
         if known is not None:
             said = said.about(known)
         row = self._part(tables.INTERACTIONS, said)
-        if outer and known is None:
+        if outer and (known is None or self._whole):
             row.set("source", source)
             row.set("external_id", outer)
         values = row.values

@@ -183,6 +183,12 @@ class Row:
             self.values[column] = None
             self.changed.add(column)
 
+    def forget(self, *kept: str) -> None:
+        """Say that nothing is known, but for the key and the columns `kept`."""
+        for column in self.table.columns:
+            if column not in self.table.key and column not in kept:
+                self.clear(column)
+
     def merge(self, column: str, facts: Any, pool: TextPool, *, weak: bool) -> None:
         """Add the keys of an object to a *JSON* column."""
         if not isinstance(facts, Mapping) or not facts:

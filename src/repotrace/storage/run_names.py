@@ -20,14 +20,20 @@ def matching(connection: sqlite3.Connection, ref: str, workspace: str | None) ->
             () if workspace is None else (bound(workspace),),
         )
         return [str(name) for (name,) in rows]
-    exact = connection.execute(
-        "SELECT id FROM runs WHERE id = ? UNION ALL"
-        " SELECT id FROM aliases WHERE run_id = '' AND alias = ? LIMIT 1",
-        (bound(ref), bound(ref)),
-    ).fetchone()
+    exact = id_of(connection, ref)
     if exact is not None:
-        return [str(exact[0])]
+        return [exact]
     rows = connection.execute(
         "SELECT id FROM runs WHERE substr(id, 1, ?) = ? ORDER BY id", (len(ref), bound(ref))
     )
     return [str(name) for (name,) in rows] if ref else []
+
+
+def id_of(connection: sqlite3.Connection, name: str) -> str | None:
+    """The id of the run that has this id, or this other name."""
+    found = connection.execute(
+        "SELECT id FROM runs WHERE id = ? UNION ALL"
+        " SELECT id FROM aliases WHERE run_id = '' AND alias = ? LIMIT 1",
+        (bound(name), bound(name)),
+    ).fetchone()
+    return None if found is None else str(found[0])

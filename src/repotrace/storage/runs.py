@@ -35,10 +35,10 @@ from repotrace.storage.ingest import (
 from repotrace.storage.intake import Intake
 from repotrace.storage.reports import LATEST
 from repotrace.storage.rows import Unusable, bound, moment, to_moment
-from repotrace.storage.run_names import matching
+from repotrace.storage.run_names import id_of, matching
 from repotrace.storage.run_records import Reader
 from repotrace.storage.search import Hit, search
-from repotrace.storage.trace_events import events_of
+from repotrace.storage.trace_events import Part, events_of, part_event, step_events
 
 if TYPE_CHECKING:
     import sqlite3
@@ -111,26 +111,39 @@ class RunStore:
         They should come about in the order of time: steps are numbered by time within some
         thousand events. What was taken in before an exception of `events` stays.
         """
-        return self._add(events, keep_numbers=False)
+        return self._add(events, whole=False)
 
     def save(self, trace: ExecutionTrace) -> Ingested:
-        """Keep a trace as it is, its step numbers included.
+        """Keep a trace as it is but for secrets in its texts, its step numbers included.
 
-        Saving it again updates it. The contents of files are the snapshot store's to keep; here
-        operations name them by their object ids.
+        A record that is known is replaced. The contents of files are the snapshot store's to
+        keep; here operations name them by their object ids.
         """
-        return self._add(events_of(trace), keep_numbers=True)
+        return self._add(events_of(trace), whole=True)
 
-    def _add(self, events: Iterable[Mapping[str, Any]], *, keep_numbers: bool) -> Ingested:
+    def put(self, record: ExecutionStep | Part) -> None:
+        """Keep one record, as `save` does those of a trace.
+
+        Of a run that nothing else told of the status becomes `UNKNOWN`. A number that another
+        step has, or one below 1, gives way to the next one, and stays in `metadata`.
+        """
+        if not (record.id and record.run_id):
+            raise RepoTraceError("A record needs an id and a run_id to be saved.")
+        if isinstance(record, ExecutionStep):
+            self._add(step_events(record), whole=True)
+        else:
+            self._add([part_event(record)], whole=True)
+
+    def _add(self, events: Iterable[Mapping[str, Any]], *, whole: bool) -> Ingested:
         done = Ingested()
         redact = self._lazy_redact()
         try:
             for batch in batched(events, _BATCH):
-                ordered = batch if keep_numbers else sorted(batch, key=_time_of)
+                ordered = batch if whole else sorted(batch, key=_time_of)
                 with self._database.writing() as connection:
-                    intake = Intake(connection, redact, keep_numbers=keep_numbers)
+                    intake = Intake(connection, redact, whole=whole)
                     for event in ordered:
-                        _apply(intake, event, done)
+                        _apply(intake, {**event, "raw": True} if whole else event, done)
                     intake.flush()
                     done.runs |= intake.touched
         finally:
@@ -203,6 +216,12 @@ class RunStore:
         if not found:
             raise self._not_found(ref)
         return found[0]
+
+    def named(self, name: str) -> Run | None:
+        """The run with this id, or this other name; None if there is none."""
+        with self._database.reading() as connection:
+            run_id = None if connection is None else id_of(connection, name)
+        return next(iter(self._runs("WHERE id = ?", (run_id,))), None) if run_id else None
 
     def resolve(self, ref: str = LATEST, *, workspace: str | None = None) -> str:
         """The id that `ref` means: an id, a prefix that only one has, or `latest`.

@@ -72,8 +72,8 @@ def cell(text: str) -> str | bytes:
 
 
 def to_json(value: object) -> str:
-    """`value` in the one form that columns marked *JSON* hold."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """`value` in the one form that columns marked *JSON* hold; what JSON lacks as its text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass(slots=True)

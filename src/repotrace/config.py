@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ class Settings:
     env_keep: tuple[str, ...] = ()
     """Names of variables to keep in reports besides the usual ones."""
     normalize: tuple[UserRule, ...] = ()
+    snapshot: bool = True
+    """Whether a capture keeps the files of the work tree."""
 
 
 class Repository(NamedTuple):
@@ -128,6 +131,28 @@ def home_for(
     if repository:
         return repository.common_dir / "repotrace"
     return Path(os.path.realpath(cwd)) / ".repotrace"
+
+
+def head_of(git: Path) -> str | None:
+    """The commit that a repository (its `.git` folder or file) stands on."""
+    with suppress(OSError, ValueError):
+        if git.is_file():
+            pointer = git.read_text().strip().removeprefix("gitdir: ")
+            git = (git.parent / pointer).resolve()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head or None
+        common = git
+        with suppress(OSError):
+            common = (git / (git / "commondir").read_text().strip()).resolve()
+        name = head.removeprefix("ref: ")
+        for place in (git / name, common / name):
+            with suppress(OSError):
+                return place.read_text().strip()
+        for line in (common / "packed-refs").read_text().splitlines():
+            if line.endswith(" " + name):
+                return line.split(" ")[0]
+    return None
 
 
 def _upward(start: Path) -> Iterator[Path]:
@@ -275,7 +300,7 @@ def _from_table(table: dict[str, Any], path: Path, warnings: list[str]) -> Setti
 
 def _from_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
-    for name in ("output_limit", "timeout"):
+    for name in ("output_limit", "timeout", "snapshot"):
         variable = f"REPOTRACE_{name.upper()}"
         if environ.get(variable):
             values[name] = _READERS[name](environ[variable], variable, None)
@@ -328,6 +353,17 @@ def _seconds(value: object, key: str, path: Path | None) -> float:
             "Leave the setting out to wait without a limit.",
         )
     return seconds
+
+
+_SWITCHES = {"1": True, "true": True, "yes": True, "on": True}
+_SWITCHES |= {"0": False, "false": False, "no": False, "off": False}
+
+
+def _switch(value: object, key: str, path: Path | None) -> bool:
+    switch = _SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(switch, bool):
+        raise _bad(key, path, f"must be true or false, not {value!r}", "Write true or false.")
+    return switch
 
 
 def _names(value: object, key: str, path: Path | None) -> tuple[str, ...]:
@@ -408,4 +444,5 @@ _READERS: dict[str, _Reader] = {
     "timeout": _seconds,
     "env_keep": _names,
     "normalize": _rules,
+    "snapshot": _switch,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from repotrace.config import head_of
 from repotrace.errors import RepoTraceError
 from repotrace.system.snapshots import differences, upkeep
 from repotrace.system.snapshots.checkout import Checkout
@@ -308,6 +309,16 @@ class SnapshotStore:
             commit = fields.get("parent")
         return Lacking()
 
+    def rename(self, ref: str, to: str) -> bool:
+        """Keeps the states of `ref` under `to`, in place of what was there; False for none."""
+        target = self.path / _full_ref(to)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.rename(self.path / _full_ref(ref), target)  # noqa: PTH104
+        except FileNotFoundError:
+            return False
+        return True
+
     def delete(self, ref: str) -> bool:
         """Forgets a ref; False if there was none. Its objects go with the next `prune`."""
         name, found = _full_ref(ref), False
@@ -436,6 +447,10 @@ class SnapshotStore:
         if self.path.is_dir():
             upkeep.repack(self)
 
+    def settle(self) -> None:
+        """`finish` if objects are borrowed from the user, and no other process is about it."""
+        upkeep.settle(self)
+
     def prune(self, *, grace: float = 7200.0) -> None:
         """Removes what no ref needs and what is older than `grace` seconds."""
         if self.path.is_dir():
@@ -494,4 +509,4 @@ def _left_out(root: Path, memory: Memory) -> Iterator[NotCaptured]:
 def _nested(root: Path, memory: Memory) -> Iterator[NestedRepository]:
     for path in sorted(memory.nested()):
         git_dir = root / text(path) / ".git"
-        yield NestedRepository(text(path), upkeep.head_of(git_dir))
+        yield NestedRepository(text(path), head_of(git_dir))

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from repotrace.system.snapshots.model import Deadline, StateRecord
+from repotrace.errors import RepoTraceError
+from repotrace.system.snapshots.model import Deadline, DeadlinePassed, StateRecord
 from repotrace.system.snapshots.plumbing import locked
 
 _ABANDONED = 6 * 3600
@@ -64,14 +65,33 @@ def sweep(store: Path) -> None:
 
 
 def repack(store: Repository) -> None:
-    """Packs everything into one file that needs no foreign object."""
+    """Packs what is loose, and copies what is borrowed, so that no foreign object is needed."""
+    alternates = store.path / "objects" / "info" / "alternates"
     with locked(store.path / "lock", deadline=Deadline()):
-        # Without -l: objects borrowed from the user's repository are copied, so that its
-        # own clean-up cannot take them away from us.
-        store.git(["repack", "-a", "-d", "-q"])
-        with suppress(FileNotFoundError):
-            (store.path / "objects" / "info" / "alternates").unlink()
+        if alternates.exists():
+            # Without -l: objects borrowed from the user's repository are copied, so that its
+            # own clean-up cannot take them away from us.
+            store.git(["repack", "-a", "-d", "-q"])
+            alternates.unlink()
+        else:
+            _pack_loose(store)
     store.close()
+
+
+def _pack_loose(store: Repository) -> None:
+    """Packs without writing large packs anew at every run's end."""
+    try:
+        store.git(["repack", "-d", "-q", "--geometric=2"])
+    except RepoTraceError:  # git before 2.32
+        store.git(["repack", "-d", "-q"])
+
+
+def settle(store: Repository) -> None:
+    """Repacks a store that borrows objects, unless another process does it now."""
+    if not (store.path / "objects" / "info" / "alternates").exists():
+        return
+    with suppress(DeadlinePassed), locked(store.path / "settling", deadline=Deadline.after(0.001)):
+        repack(store)
 
 
 def prune(store: Repository, grace: float) -> None:
@@ -114,25 +134,3 @@ def shrink(store: Repository, max_bytes: int, keep: Collection[str]) -> list[str
         deleted.append(ref)
         prune(store, 0.0)
     return deleted
-
-
-def head_of(git: Path) -> str | None:
-    """The commit that a repository (its `.git` folder or file) stands on."""
-    with suppress(OSError, ValueError):
-        if git.is_file():
-            pointer = git.read_text().strip().removeprefix("gitdir: ")
-            git = (git.parent / pointer).resolve()
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head or None
-        common = git
-        with suppress(OSError):
-            common = (git / (git / "commondir").read_text().strip()).resolve()
-        name = head.removeprefix("ref: ")
-        for place in (git / name, common / name):
-            with suppress(OSError):
-                return place.read_text().strip()
-        for line in (common / "packed-refs").read_text().splitlines():
-            if line.endswith(" " + name):
-                return line.split(" ")[0]
-    return None

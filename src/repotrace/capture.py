@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.filestate import KeptFiles, keep_files
 from repotrace.readable import truncate
 from repotrace.records.bug import BugReport, TraceEvent
-from repotrace.records.command import CommandRun, CommandSpec
+from repotrace.records.command import CommandRun, CommandSpec, FileState
 from repotrace.records.trace import (
     Trace,
     command_line,
@@ -59,8 +60,11 @@ def record_command(
     on_output: OnOutput | None = None,
     kept: Collection[str] = (),
     added: Collection[str] = (),
+    files: FileState | None = None,
 ) -> Trace:
     """Run `spec` and return its trace with all that a report keeps.
+
+    `files`: what is known of the work tree's files, see `filestate.keep_files`.
 
     Raises RepoTraceError if `spec.cwd` is no folder or an argument holds a NUL. Everything
     that happens after that, from "command not found" on, is in the trace.
@@ -75,6 +79,8 @@ def record_command(
         added=added,
         with_repository=True,
     )
+    if files is not None:
+        run = run.model_copy(update={"files": files})
     return trace_on_host(run, spec, redactor)
 
 
@@ -102,16 +108,20 @@ def run_capture(
 
     Raises NoCommand for an empty command, RepoTraceError if `cwd` is no folder.
     """
+    spec = _spec(command, cwd, timeout)
+    redactor = redactor or Redactor(key=os.urandom(32), variables=os.environ)
+    return record_command(spec, redactor=redactor, on_output=on_output)
+
+
+def _spec(command: list[str], cwd: Path | str | None, timeout: float | None) -> CommandSpec:
     if not command:
         raise NoCommand("There is no command to run.")
-    spec = CommandSpec(
+    return CommandSpec(
         argv=tuple(command),
         cwd=str(cwd) if cwd is not None else str(Path.cwd()),
         env=dict(os.environ),
         timeout=timeout,
     )
-    redactor = redactor or Redactor(key=os.urandom(32), variables=os.environ)
-    return record_command(spec, redactor=redactor, on_output=on_output)
 
 
 def default_id(command: str) -> str:
@@ -156,18 +166,19 @@ class Stored(NamedTuple):
     """Why the home's history could not be written, or the report itself."""
 
 
-def store_report(report: BugReport, store: Store) -> Stored:
+def store_report(report: BugReport, store: Store, files: KeptFiles | None = None) -> Stored:
     """Put `report` into the store so that nothing is lost.
 
     The same command failing in the same way counts as another occurrence of the report that
     is there, which stays untouched. Anything else under the same id becomes `<id>-2`, ….
+    `files` are kept with a report that is new, and only then.
 
     Raises RepoTraceError if the report cannot be written, InvalidReportId for a bad id.
     """
     run = command_run_of(report)
     kept, new = store.reports.add(report, same=lambda other: is_same_failure(other, run))
     if new:
-        return Stored(report=kept, new=True)
+        return Stored(report=kept, new=True, problem=_claim(files, kept.id))
     try:
         occurrences = store.history.record_occurrence(
             store.reports.root, kept.id, at=report.created_at
@@ -175,6 +186,16 @@ def store_report(report: BugReport, store: Store) -> Stored:
     except RepoTraceError as error:
         return Stored(report=kept, new=False, problem=error)
     return Stored(report=kept, new=False, occurrences=occurrences)
+
+
+def _claim(files: KeptFiles | None, report_id: str) -> RepoTraceError | None:
+    """What went wrong, None if nothing did."""
+    try:
+        if files is not None:
+            files.claim(report_id)
+    except RepoTraceError as error:
+        return error
+    return None
 
 
 def is_same_failure(report: BugReport, run: CommandRun) -> bool:
@@ -210,17 +231,24 @@ def capture_command(
     store: ReportStore | None = None,
     cwd: Path | str | None = None,
     timeout: float | None = None,
+    *,
+    snapshot: bool = True,
     **report_overrides: Any,
 ) -> tuple[Trace, BugReport]:
     """Run `command`, make its report, and store it where a `store` is given.
 
-    Returns the trace and the report as stored. Raises as `run_capture` and `store_report` do.
+    With a store the files of the work tree are kept as they were before the command, unless
+    `snapshot` is false. Returns the trace and the report as stored. Raises as `run_capture`
+    and `store_report` do.
     """
     if store is None:
         trace = run_capture(command, cwd=cwd, timeout=timeout)
         return trace, build_report(trace, **report_overrides)
     home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
     redactor = Redactor(key=home.key, variables=os.environ)
-    trace = run_capture(command, cwd=cwd, timeout=timeout, redactor=redactor)
-    stored = store_report(build_report(trace, **report_overrides), home)
+    spec = _spec(command, cwd, timeout)
+    with keep_files(home, spec.cwd, os.environ, redactor) if snapshot else KeptFiles() as files:
+        trace = record_command(spec, redactor=redactor, files=files.facts)
+        stored = store_report(build_report(trace, **report_overrides), home, files)
+        files.settle()
     return trace, stored.report

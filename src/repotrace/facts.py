@@ -19,6 +19,7 @@ def facts_of(run: CommandRun) -> list[tuple[str, str]]:
         ("failure", failure(run.signature) if run.signature else ""),
         ("program", one_line(run.resolved or "")),
         ("repository", _repository(run)),
+        ("files", _files(run)),
         ("time limit", f"{run.timeout:g} s" if run.timeout else ""),
         ("standard input", _standard_input(run)),
         ("terminal", "yes" if run.pty else ""),
@@ -73,6 +74,21 @@ def _repository(run: CommandRun) -> str:
     if run.cwd_in_repository not in (None, "", "."):
         parts.append(f"in {one_line(run.cwd_in_repository)}")
     return " ".join(parts) + (", with uncommitted changes" if state.dirty else "")
+
+
+def _files(run: CommandRun) -> str:
+    files = run.files
+    if files is None:
+        return ""
+    if files.state_id is None:
+        return one_line(f"not kept: {files.reason}")
+    text = f"state {files.state_id[:12]}"
+    count = files.not_captured_count
+    if not count:
+        return text
+    some = ", ".join(f"{item.path} ({item.reason})" for item in files.not_captured[:5])
+    more = f" and {count - 5} more" if count > 5 else ""
+    return one_line(f"{text}, without {some}{more}")
 
 
 def _standard_input(run: CommandRun) -> str:

@@ -25,6 +25,7 @@ from repotrace.cli.options import (
     split_tags,
 )
 from repotrace.errors import RepoTraceError
+from repotrace.filestate import KeptFiles, keep_files
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.records.trace import run_of_trace
@@ -70,6 +71,12 @@ def capture(
     merge: Annotated[
         bool, typer.Option("--merge", help="Record stdout and stderr as one stream, in true order")
     ] = False,
+    snapshot: Annotated[
+        bool | None,
+        typer.Option(
+            "--snapshot/--no-snapshot", show_default=False, help="Keep the files, too [yes]"
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a command and keep what happened as a report
@@ -97,25 +104,43 @@ def capture(
         )
         settings = opened.settings
         kept = tuple(env or ())
-        trace = record_command(
-            spec, redactor=redactor, settings=settings, on_output=echo, kept=kept, added=added
-        )
+        files = _files(opened, spec, redactor, wanted=snapshot)
     except RepoTraceError as error:
         fail(error, FAILED_BEFORE_THE_RUN)
-    run = run_of_trace(trace)
-    echo.end_line(after_key=run.termination is Termination.INTERRUPTED)
-    code = 0 if keep_going else run.shell_code
-    if only_failures and not run.failed:
-        note(f"{run.ending}, nothing stored")
-        raise typer.Exit(code)
-    fields = _fields(redactor, title, severity, tags)
-    report = build_report(trace, report_id=report_id, **fields)
-    stored = _store(opened, report)
-    if as_json:
-        _print_json(_as_json(opened, stored, run))
-    else:
-        _summarise(stored, report, run)
+    with files:
+        try:
+            trace = record_command(
+                spec, redactor=redactor, settings=settings, on_output=echo, kept=kept,
+                added=added, files=files.facts,
+            )  # fmt: skip
+        except RepoTraceError as error:
+            fail(error, FAILED_BEFORE_THE_RUN)
+        run = run_of_trace(trace)
+        echo.end_line(after_key=run.termination is Termination.INTERRUPTED)
+        code = 0 if keep_going else run.shell_code
+        if only_failures and not run.failed:
+            note(f"{run.ending}, nothing stored")
+            raise typer.Exit(code)
+        fields = _fields(redactor, title, severity, tags)
+        report = build_report(trace, report_id=report_id, **fields)
+        stored = _store(opened, report, files)
+        if as_json:
+            _print_json(_as_json(opened, stored, run))
+        else:
+            _summarise(stored, report, run)
+            if stored.new and files.problem:
+                note(f"the files were not kept: {files.problem}; see --no-snapshot")
+        files.settle()
     raise typer.Exit(code)
+
+
+def _files(
+    opened: Opened, spec: CommandSpec, redactor: Redactor, *, wanted: bool | None
+) -> KeptFiles:
+    """The files as they are before the command, if they are wanted."""
+    if not (opened.settings.snapshot if wanted is None else wanted):
+        return KeptFiles()
+    return keep_files(opened.store, spec.cwd, os.environ, redactor)
 
 
 def _fields(
@@ -211,10 +236,10 @@ class _Echo:
             note("")
 
 
-def _store(opened: Opened, report: BugReport) -> Stored:
+def _store(opened: Opened, report: BugReport, files: KeptFiles) -> Stored:
     """Store the report; if that fails, save a copy elsewhere and say where."""
     try:
-        stored = store_report(report, opened.store)
+        stored = store_report(report, opened.store, files)
     except RepoTraceError as error:
         warn(error)
         try:

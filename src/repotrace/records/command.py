@@ -116,6 +116,32 @@ class RepositoryState(Record):
     """Whether it differed from the commit, untracked files included. None: not known."""
 
 
+class LeftOut(Record):
+    """A file or folder that a state does not hold."""
+
+    path: OsText
+    """Relative to the workspace; a folder ends with a slash."""
+    reason: str = ""
+    """`ignored`, `secret`, `regenerable`, `too-large`, `unreadable`, `special`, `reserved-name`."""
+
+
+class FileState(Record):
+    """The files of the work tree as they were before a command started."""
+
+    state_id: str | None = None
+    """In the snapshot store; None unless `quality` is `exact`."""
+    quality: str = "missed"
+    """`exact`, or `missed`."""
+    reason: str | None = None
+    """Why it was missed, for people."""
+    workspace: OsText = ""
+    """The folder whose files they are, absolute and free of links."""
+    not_captured: tuple[LeftOut, ...] = ()
+    """The first of what the state does not hold, without the caches of tools."""
+    not_captured_count: int = 0
+    """How much that is in all."""
+
+
 class CommandSpec(Record):
     """What to run. One of `argv` and `script` is given; a `script` goes to `/bin/sh -c`."""
 
@@ -191,6 +217,8 @@ class CommandRun(Record):
 
     places: Places = Places()
     repository: RepositoryState | None = None
+    files: FileState | None = None
+    """None where nobody asked for them."""
     signature: Signature | None = None
 
     @property

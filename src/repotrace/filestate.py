@@ -1,0 +1,173 @@
+"""The files of a work tree as they are before a command starts, kept for its report."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from repotrace.config import find_repository, workspace_for
+from repotrace.errors import RepoTraceError
+from repotrace.records.command import FileState, LeftOut
+from repotrace.redact import Redactor
+from repotrace.storage import Store
+
+if TYPE_CHECKING:
+    from repotrace.system.snapshots import NotCaptured, SnapshotStore
+
+DEADLINE = 2.0
+"""Seconds that keeping the files may take."""
+LISTED = 50
+"""So many of the files that were not captured are named in a report."""
+
+_NEEDED = frozenset(
+    {".venv", "node_modules", "bower_components", ".tox", ".nox", ".eggs", ".direnv", ".terraform"}
+)
+"""Regenerable folders that commands need; all others are caches, and nobody misses those."""
+_ODD = "ID-"
+_PENDING = "CAPTURING-"
+"""Reports have no upper-case letters in their ids."""
+
+
+def ref_of_report(report_id: str) -> str:
+    """The name under which the snapshot store keeps the state of a report."""
+    fits = ".." not in report_id and ".lock" not in report_id and not report_id.endswith(".")
+    return f"reports/{report_id if fits else _ODD + os.fsencode(report_id).hex()}"
+
+
+def report_of_ref(ref: str) -> str | None:
+    """The id that `ref_of_report` was given; None for the files of a capture that goes on."""
+    name = ref.removeprefix("reports/")
+    if name.startswith(_PENDING):
+        return None
+    if name.startswith(_ODD):
+        with suppress(ValueError):
+            return os.fsdecode(bytes.fromhex(name.removeprefix(_ODD)))
+    return name
+
+
+class KeptFiles:
+    """The files of one capture, under a name of their own until its report has an id.
+
+    Leaving the context forgets them, unless a report has claimed them.
+    """
+
+    def __init__(
+        self,
+        facts: FileState | None = None,
+        snapshots: SnapshotStore | None = None,
+        ref: str | None = None,
+        problem: str | None = None,
+    ) -> None:
+        self.facts = facts
+        """What the report says of them; None if nobody wanted them."""
+        self.problem = problem
+        """Why they are missing, where one would expect them to be there."""
+        self._snapshots = snapshots
+        self._ref = ref
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.discard()
+
+    def claim(self, report_id: str) -> None:
+        """Keeps them for as long as the report. Raises RepoTraceError if that fails."""
+        if self._snapshots is None or self._ref is None:
+            return
+        try:
+            found = self._snapshots.rename(self._ref, ref_of_report(report_id))
+        except OSError as error:
+            raise RepoTraceError(f"The files are not kept: {error.strerror}.") from error
+        if not found:
+            raise RepoTraceError("The files are not kept: their state was cleaned up meanwhile.")
+        self._ref = None
+
+    def discard(self) -> None:
+        """Forgets them if no report has claimed them."""
+        if self._snapshots is not None and self._ref is not None:
+            with suppress(OSError):
+                self._snapshots.delete(self._ref)
+            self._ref = None
+
+    def settle(self) -> None:
+        """Makes the store independent of the user's repository; slow after its first state.
+
+        For the end, when nobody waits any more. Never raises for what goes wrong.
+        """
+        if self._snapshots is not None and self.facts and self.facts.quality == "exact":
+            with suppress(RepoTraceError, OSError):
+                self._snapshots.settle()
+
+
+def keep_files(
+    store: Store, cwd: Path | str, environ: Mapping[str, str], redactor: Redactor
+) -> KeptFiles:
+    """The files of the work tree around `cwd` as they are now.
+
+    Whatever goes wrong is told in its facts, which are `missed` then; nothing is raised.
+    """
+    try:
+        workspace = workspace_for(Path(cwd), environ)
+        in_repository = find_repository(Path(cwd)) is not None
+        shown = redactor.redact(str(workspace))
+        too_open = None if in_repository else _too_open(workspace)
+        if too_open is not None:
+            return KeptFiles(FileState(reason=redactor.redact(too_open), workspace=shown))
+        snapshots = store.snapshots
+        ref = f"reports/{_PENDING}{os.getpid()}-{os.urandom(6).hex()}"
+        try:
+            snapshot = snapshots.take(workspace, ref=ref, deadline=DEADLINE, message="capture")
+        except RepoTraceError as error:  # too wide: nobody expects it
+            reason = redactor.redact(error.message)
+            return KeptFiles(FileState(reason=reason, workspace=shown))
+    except Exception as error:  # a command must never fail for what we keep of it
+        reason = redactor.redact(str(error)) or type(error).__name__
+        return KeptFiles(FileState(reason=reason), problem=reason)
+    if snapshot.state_id is None:
+        reason = redactor.redact(snapshot.reason or "")
+        facts = FileState(reason=reason, workspace=shown)
+        return KeptFiles(facts, problem=reason if in_repository else None)
+    count, listed = _left_out(snapshot.not_captured, redactor)
+    facts = FileState(
+        state_id=snapshot.state_id,
+        quality="exact",
+        workspace=shown,
+        not_captured=listed,
+        not_captured_count=count,
+    )
+    return KeptFiles(facts, snapshots, ref)
+
+
+def _too_open(workspace: Path) -> str | None:
+    """Why a folder that is no repository is no project either."""
+    with suppress(OSError):
+        if workspace.stat().st_mode & stat.S_IWOTH:
+            return f"everybody may write in {workspace}, so it is taken for no project"
+    return None
+
+
+def _left_out(
+    items: tuple[NotCaptured, ...], redactor: Redactor
+) -> tuple[int, tuple[LeftOut, ...]]:
+    """How many items are worth telling, and the first of them."""
+    found = [
+        item
+        for item in items
+        if item.reason != "regenerable" or item.path.rpartition("/")[2] in _NEEDED
+    ]
+    listed = (
+        LeftOut(path=redactor.redact(item.path) + "/" * item.is_folder, reason=item.reason)
+        for item in found[:LISTED]
+    )
+    return len(found), tuple(listed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import batched
 from pathlib import Path
@@ -33,6 +34,7 @@ from repotrace.storage.ingest import (
     journal_folder,
 )
 from repotrace.storage.intake import Intake
+from repotrace.storage.overview import Overview
 from repotrace.storage.reports import LATEST
 from repotrace.storage.rows import Unusable, bound, moment, to_moment
 from repotrace.storage.run_names import id_of, matching
@@ -440,6 +442,12 @@ class RunStore:
             if connection is None:
                 return []
             return search(connection, query, run_id=run_id, limit=limit)
+
+    @contextmanager
+    def overview(self) -> Iterator[Overview | None]:
+        """Queries for lists and tables over one view of the database; None without one."""
+        with self._database.reading() as connection:
+            yield None if connection is None else Overview(connection)
 
     def index(self) -> None:
         """Make all texts findable; otherwise the next search does it.

@@ -41,6 +41,11 @@ def decompress(data: bytes) -> bytes:
     return bytes(_zstd().decompress(data))
 
 
+def head_of_block(data: bytes, length: int) -> bytes:
+    """The first `length` bytes of what `compress` was given."""
+    return bytes(_zstd().ZstdDecompressor().decompress(data, length))
+
+
 def _zstd() -> Any:
     if sys.version_info >= (3, 14):
         from compression import zstd

@@ -1,0 +1,298 @@
+"""What lists and tables need of runs, in few queries and without their long texts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from repotrace.records.run import FAILING, TestResult
+from repotrace.storage.rows import bound, from_moment
+from repotrace.storage.texts import POSITION_BITS, Cell, decode, head_of_block
+
+if TYPE_CHECKING:
+    import sqlite3
+    from datetime import datetime
+
+HEAD = 2_000
+"""Bytes of a text that are read for a line of a table."""
+
+_MARKS = 500
+"""Values that are given to one query."""
+
+
+class Outline(NamedTuple):
+    """A step without its texts."""
+
+    number: int
+    id: str
+    parent_id: str | None
+    step_type: str
+    status: str
+    started_at: datetime
+    completed_at: datetime | None
+    attempt: int
+    retry_of: str | None
+    state_before_id: str | None
+    state_id: str | None
+    state_quality: str | None
+    ambiguous: bool
+    label: str | None
+
+
+class Heads(NamedTuple):
+    """The beginnings of what a step says."""
+
+    description: str
+    reason: str | None
+    error: str | None
+    tool: str | None
+
+
+class Spent(NamedTuple):
+    """What model calls used."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: Decimal = Decimal(0)
+    unpriced: int = 0
+    """Calls that used tokens and whose cost is not known."""
+
+    def plus(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
+
+
+class Change(NamedTuple):
+    """A file operation without its contents."""
+
+    path: str
+    operation_type: str
+    lines_added: int
+    lines_removed: int
+
+
+class Ended(NamedTuple):
+    """How a command of a step ended."""
+
+    command_line: str
+    exit_code: int | None
+    duration: float | None
+
+
+class Result(NamedTuple):
+    """What came of one test in one step, over all phases of its last execution there."""
+
+    step_id: str
+    node_id: str
+    outcome: str
+    state_id: str | None
+
+
+class Overview:
+    """Reads within one view of the database, so that all parts fit each other."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def outline(self, run_id: str) -> list[Outline]:
+        """All steps, by number."""
+        rows = self._connection.execute(
+            "SELECT step_number, id, parent_id, step_type, status, started_at, completed_at,"
+            " attempt, retry_of, state_before_id, state_id, state_quality, ambiguous, label"
+            " FROM execution_steps WHERE run_id = ? ORDER BY step_number",
+            (run_id,),
+        )
+        return [
+            Outline._make(
+                (
+                    *map(_word, row[:5]),
+                    from_moment(row[5]),
+                    None if row[6] is None else from_moment(row[6]),
+                    *map(_word, row[7:12]),
+                    bool(row[12]),
+                    _word(row[13]),
+                )
+            )
+            for row in rows
+        ]
+
+    def heads(self, run_id: str, numbers: Sequence[int]) -> dict[int, Heads]:
+        """The beginnings of the texts of steps, by number."""
+        found: dict[int, Heads] = {}
+        for part in _parts(numbers):
+            rows = self._connection.execute(
+                "SELECT step_number, description, reason, error, metadata FROM execution_steps"
+                f" WHERE run_id = ? AND step_number IN ({_marks(part)})",
+                (run_id, *part),
+            ).fetchall()
+            for number, description, reason, error, metadata in rows:
+                found[number] = Heads(
+                    self._head(description) or "",
+                    self._head(reason),
+                    self._head(error),
+                    _tool(metadata),
+                )
+        return found
+
+    def _head(self, value: Cell) -> str | None:
+        if not isinstance(value, int):
+            return decode(value) if isinstance(value, bytes) else value
+        row = self._connection.execute(
+            "SELECT start, length FROM texts WHERE id = ?", (value,)
+        ).fetchone()
+        block = self._connection.execute(
+            "SELECT data FROM blocks WHERE id = ?", (value >> POSITION_BITS,)
+        ).fetchone()
+        if row is None or block is None:
+            return None
+        start, length = row
+        end = start + min(length, HEAD)
+        return head_of_block(block[0], end)[start:end].decode("utf-8", "replace")
+
+    def spent(self, run_id: str) -> dict[str, Spent]:
+        """What the model calls of each step used. Calls of no step are under ``""``."""
+        rows = self._connection.execute(
+            "SELECT step_id, tokens_used, cost_usd FROM llm_interactions WHERE run_id = ?",
+            (run_id,),
+        )
+        spent: dict[str, Spent] = {}
+        for step_id, tokens, cost in rows:
+            call = Spent(1, tokens, Decimal(cost or 0), int(cost is None and tokens > 0))
+            name = _word(step_id)
+            spent[name] = spent[name].plus(call) if name in spent else call
+        return spent
+
+    def changes(self, run_id: str) -> dict[str, list[Change]]:
+        """The file operations of each step."""
+        rows = self._connection.execute(
+            "SELECT step_id, file_path, operation_type, coalesce(lines_added, 0),"
+            " coalesce(lines_removed, 0) FROM file_operations WHERE run_id = ?"
+            " ORDER BY timestamp, rowid",
+            (run_id,),
+        )
+        changes: dict[str, list[Change]] = defaultdict(list)
+        for step_id, path, *rest in rows:
+            changes[_word(step_id)].append(Change(_word(path), *rest))
+        return changes
+
+    def reads(self, run_id: str) -> dict[str, int]:
+        """How many different files each step read."""
+        rows = self._connection.execute(
+            "SELECT step_id, count(DISTINCT file_path) FROM file_reads"
+            " WHERE run_id = ? AND kind = 'read' GROUP BY step_id",
+            (run_id,),
+        )
+        return {_word(step_id): count for step_id, count in rows}
+
+    def commands(self, run_id: str, step_ids: Sequence[str]) -> dict[str, list[Ended]]:
+        """How the commands of these steps ended."""
+        found: dict[str, list[Ended]] = defaultdict(list)
+        for part in _parts(step_ids):
+            rows = self._connection.execute(
+                "SELECT step_id, command_line, exit_code, duration FROM command_runs"
+                f" WHERE run_id = ? AND step_id IN ({_marks(part)}) ORDER BY timestamp, rowid",
+                (run_id, *map(bound, part)),
+            ).fetchall()
+            for step_id, line, *rest in rows:
+                found[_word(step_id)].append(Ended(self._head(line) or "", *rest))
+        return found
+
+    # --- Tests ------------------------------------------------------------------------------
+
+    def tested_steps(self, run_id: str) -> set[str]:
+        """The steps that have test outcomes."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT step_id FROM test_outcomes WHERE run_id = ?", (run_id,)
+        )
+        return {_word(step_id) for (step_id,) in rows}
+
+    def failed_tests(self, run_id: str) -> list[str]:
+        """The tests that failed at any time, those first that failed first."""
+        marks = ", ".join(f"'{outcome}'" for outcome in sorted(FAILING))
+        rows = self._connection.execute(
+            f"SELECT node_id FROM test_outcomes WHERE run_id = ? AND outcome IN ({marks})"
+            " GROUP BY node_id ORDER BY min(timestamp), min(rowid)",
+            (run_id,),
+        )
+        return [_word(node_id) for (node_id,) in rows]
+
+    def results_of_steps(self, run_id: str, step_ids: Sequence[str]) -> Iterator[Result]:
+        """What came of every test in these steps."""
+        for part in _parts(step_ids):
+            yield from self._results(run_id, f"step_id IN ({_marks(part)})", part)
+
+    def results_of_tests(self, run_id: str, node_ids: Sequence[str]) -> Iterator[Result]:
+        """What came of these tests in every step that ran them."""
+        for part in _parts(node_ids):
+            yield from self._results(run_id, f"node_id IN ({_marks(part)})", part)
+
+    def _results(self, run_id: str, where: str, values: Iterable[str]) -> list[Result]:
+        """Phases of one execution belong together: a new one begins with a phase that was there,
+        or in another command."""
+        rows = self._connection.execute(
+            "SELECT step_id, node_id, phase, outcome, state_id, command_id, attempt"
+            f" FROM test_outcomes WHERE run_id = ? AND {where} ORDER BY timestamp, rowid",
+            (run_id, *map(bound, values)),
+        )
+        last: dict[tuple[str, Any], tuple[Any, set[str], str, str | None]] = {}
+        for step_id, node_id, phase, outcome, state_id, *execution in rows:
+            if outcome == TestResult.RERUN:
+                continue
+            before = last.get((step_id, node_id))
+            if before is None or execution != before[0] or phase in before[1]:
+                last[step_id, node_id] = (execution, {phase}, outcome, state_id)
+                continue
+            before[1].add(phase)
+            if _weight(phase, outcome) > _weight("", before[2]):
+                last[step_id, node_id] = (execution, before[1], outcome, state_id)
+        return [
+            Result(_word(step_id), _word(node_id), outcome, state_id)
+            for (step_id, node_id), (_, _, outcome, state_id) in last.items()
+        ]
+
+    # --- Runs -------------------------------------------------------------------------------
+
+    def count_runs(self) -> int:
+        """How many runs there are."""
+        return int(self._connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+
+def _weight(phase: str, outcome: str) -> int:
+    """Which of the outcomes of one execution speaks for it: a failure, else the test's own."""
+    if outcome in FAILING:
+        return 3
+    if outcome != TestResult.PASSED:
+        return 2
+    return phase == "call"
+
+
+def _tool(metadata: Any) -> str | None:
+    """The tool that short metadata name."""
+    if not isinstance(metadata, str | bytes):
+        return None
+    try:
+        name = json.loads(metadata).get("tool")
+    except (ValueError, AttributeError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _word(value: Any) -> Any:
+    return decode(value) if isinstance(value, bytes) else value
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _parts[T](values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _MARKS):
+        yield values[start : start + _MARKS]

@@ -13,24 +13,11 @@ what makes a stream in chunks and the whole text come out the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping
 
 from repotrace.secret_forms import encode, forms_of
-from repotrace.secret_rules import (
-    ASSIGNED,
-    ENDED,
-    FOLDED,
-    FULL,
-    OPEN,
-    PROVIDERS,
-    RUN,
-    TOKENS,
-    Found,
-    assignment,
-    key_block,
-    provider,
-)
+from repotrace.secret_rules import ENDED, FULL, OPEN, PROVIDERS, key_block
+from repotrace.secret_search import QuickLook, Search, thorough
 from repotrace.secret_spans import Offsets, Span, Walls, line_start, lines_of, merged, moved
 from repotrace.secret_words import is_secret_name, is_secret_value
 
@@ -58,9 +45,6 @@ _SEPARATORS = b" \t,;{}()[]<>\"'"
 _WALL = re.compile(rb"\[REDACTED:([A-Za-z0-9_-]{1,200})(?::[0-9a-f]{8})?\]")
 _REST = re.compile(rb"[^\s\"'`,;<>]+")
 _RULES = frozenset(rule[0] for rule in PROVIDERS) | {"assigned", "aws-secret-key", "fault"}
-_TOKEN_TABLE = bytes(
-    0x61 if (chr(code).isalnum() and code < 128) or code in b"_-" else 0x20 for code in range(256)
-)
 
 
 class Redactor:
@@ -102,13 +86,8 @@ class Redactor:
                 values.setdefault(form, (rule, encode(value)))
         order = sorted(values, key=lambda form: (-len(form), form))
         self.values = [(form, *values[form]) for form in order if b"\n" not in form]
-        # These lie in a long run of token characters if they are there at all: quicker to find.
-        self.tokens = frozenset(
-            form
-            for form in order
-            if len(form) >= RUN and not form.translate(_TOKEN_TABLE).strip(b"a")
-        )
         self.blocks = [(form, *values[form]) for form in order if b"\n" in form]
+        self._quick = QuickLook(values)
 
     @property
     def count(self) -> int:
@@ -138,12 +117,26 @@ class Redactor:
         if text in self._innocent:
             return text
         data = encode(text)
-        masked, _offsets = self.redact_bytes(data)
-        if masked != data:
-            return _decode(masked)
+        if not self._is_innocent(data):
+            masked, _offsets = self.redact_bytes(data)
+            if masked != data:
+                return _decode(masked)
         if len(text) <= _SHORT and len(self._innocent) < _REMEMBERED:
             self._innocent.add(text)
         return text
+
+    def _is_innocent(self, data: bytes) -> bool:
+        """Whether a quick look proves that nothing is to be masked."""
+        if len(data) >= WINDOW:
+            return False
+        try:
+            suspects = self._quick.suspects(data)
+            if not suspects:
+                return suspects is not None
+            search = Search(data, suspects, (), self._is_allowed)
+            return not any(search.run(0, len(data), Walls(())))
+        except Exception:
+            return False
 
     def redact_bytes(self, data: bytes) -> tuple[bytes, Offsets]:
         """The bytes with every secret masked, and where each offset went."""
@@ -171,7 +164,7 @@ class Redactor:
         """
         walls = Walls(match.span() for match in _WALL.finditer(data) if _is_ours(match[1]))
         found = merged(part for span in blocks for part in walls.free(span))
-        search = _Search(self, data)
+        search = thorough(data, self.values, self._allowed_rules, self._is_allowed)
         regions: list[tuple[int, int]] = [(0, len(data))]
         for span in found:
             walls.add(span[0], span[1])
@@ -185,75 +178,6 @@ class Redactor:
 
     def _is_allowed(self, rule: str, secret: bytes) -> bool:
         return rule in self._allowed_rules or secret in self._allowed
-
-
-@cache
-def _literals() -> list[tuple[str, int, str, bytes]]:
-    """Every literal that a secret begins with: where to look for it, its rule by number and name.
-
-    The number -1 stands for names to which a secret is assigned.
-    """
-    found: list[tuple[str, int, str, bytes]] = []
-    for index, (rule, literals, _) in enumerate(PROVIDERS):
-        folded = index >= len(PROVIDERS) - len(FOLDED)
-        where = "tokens" if index < len(TOKENS) else "folded" if folded else "text"
-        found += [(where, index, rule, literal) for literal in literals.encode().split()]
-    return found + [("folded", -1, "assigned", word.encode()) for word in ASSIGNED]
-
-
-class _Search:
-    """One text, and the literals that occur in it at all."""
-
-    def __init__(self, redactor: Redactor, data: bytes) -> None:
-        self._redactor = redactor
-        self._data = data
-        self._lower = data.lower()
-        self._live: list[tuple[int, bytes, bytes]] = []
-        allowed = redactor._allowed_rules
-        texts = {"tokens": _long_runs(data), "text": data, "folded": self._lower}
-        for where, index, rule, literal in _literals():
-            if literal in texts[where] and rule not in allowed:
-                text = self._lower if where == "folded" else data
-                self._live.append((index, literal, text))
-        self._values = [
-            value
-            for value in redactor.values
-            if value[0] in (texts["tokens"] if value[0] in redactor.tokens else data)
-        ]
-
-    def run(self, low: int, high: int, walls: Walls) -> Iterator[Span]:
-        """Every match within data[low:high], which are whole lines; they may overlap."""
-        data, allowed = self._data, self._redactor._is_allowed
-        for form, rule, secret in self._values:
-            at = data.find(form, low, high)
-            while at >= 0:
-                if walls.gap(at, at + len(form)):
-                    yield at, at + len(form), at, rule, secret
-                at = data.find(form, at + 1, high)
-        for index, literal, text in self._live:
-            at = text.find(literal, low, high)
-            while at >= 0:
-                span = self._match(index, at, len(literal), low, high, walls)
-                after = at + 1
-                if isinstance(span, int):
-                    after = max(after, span)
-                elif span is not None:
-                    start, end, begin, rule = span
-                    after = max(after, end)
-                    if not allowed(rule, data[start:end]):
-                        yield start, end, begin, rule, None
-                at = text.find(literal, after, high)
-
-    def _match(
-        self, index: int, at: int, size: int, low: int, high: int, walls: Walls
-    ) -> Found | int | None:
-        gap = walls.gap(at, at + size)
-        if gap is None:
-            return None
-        low, high = max(low, gap[0]), min(high, gap[1])
-        if index < 0:
-            return assignment(self._data, low, at, high)
-        return provider(index, self._data, low, at, high)
 
 
 class RedactingStream:
@@ -415,18 +339,6 @@ def _complete_lines(data: bytes, at: int) -> int:
     while (line_end := data.rfind(b"\n", at, at + WINDOW)) >= 0:
         at = line_end + 1
     return at
-
-
-def _long_runs(data: bytes) -> bytes:
-    """The stretches that are long enough to hold a provider's token, one a line."""
-    marks = data.translate(_TOKEN_TABLE)
-    needle, runs, at = b"a" * RUN, [], 0
-    while (at := marks.find(needle, at)) >= 0:
-        end = marks.find(b" ", at + RUN)
-        end = len(data) if end < 0 else end
-        runs.append(data[at:end])
-        at = end
-    return b"\n".join(runs)
 
 
 def _decode(data: bytes) -> str:

@@ -13,6 +13,7 @@ from repotrace.storage import run_tables as tables
 from repotrace.storage.commands import command_facts
 from repotrace.storage.conversations import Conversations, message_ids
 from repotrace.storage.documents import Documents
+from repotrace.storage.outcome_origins import OutcomeOrigins
 from repotrace.storage.rows import Row, Table, Unusable, bound, integer, load, moment, text
 from repotrace.storage.said import Said, words_of
 from repotrace.storage.texts import TextPool, to_json
@@ -45,6 +46,7 @@ class Intake:
         self._pool = TextPool(connection)
         self._conversations = Conversations(self._pool)
         self._documents = Documents(connection, self._pool)
+        self._origins = OutcomeOrigins(connection)
         self._runs: dict[str, Row] = {}
         self._steps: dict[tuple[str, str], Row] = {}
         self._run_names: dict[str, str] = {}
@@ -94,6 +96,7 @@ class Intake:
         self._steps.clear()
         self._run_names.clear()
         self._outer.clear()
+        self._origins.forget()
 
     def lose(
         self, name: str, count: int, reason: str | None, when: int, run_id: str | None = None
@@ -460,7 +463,8 @@ class Intake:
     def test(self, run: Row, said: Said) -> None:
         """A phase of a test is over."""
         self._require(said, "node_id", "outcome")
-        self._write(said.run_id, self._part(tables.TESTS, said))
+        if not self._origins.is_superseded(said.run_id, said.data, weak=said.weak):
+            self._write(said.run_id, self._part(tables.TESTS, said))
 
     def log(self, run: Row, said: Said) -> None:
         """Something was logged."""

@@ -226,6 +226,8 @@ CREATE TABLE test_outcomes (
 CREATE UNIQUE INDEX test_outcomes_by_id ON test_outcomes (run_id, id);
 CREATE INDEX test_outcomes_by_step ON test_outcomes (run_id, step_id);
 CREATE INDEX test_outcomes_by_node ON test_outcomes (node_id, run_id);
+CREATE INDEX test_outcomes_by_command ON test_outcomes (run_id, command_id)
+    WHERE command_id IS NOT NULL;
 
 -- Texts lie in blocks: the block of a text is its id >> 12.
 CREATE TABLE texts (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from recording import event
 from states import STEPS, Edits, play
 from stepping import Recorded, call, git_view
@@ -47,9 +49,23 @@ def apply(folder: Path, patch: bytes) -> None:
     )
 
 
+def without_what_git_does_not_know(folder: Path) -> None:
+    """Pipes and empty folders would be in the way of files that take their place."""
+    for top, folders, files in os.walk(os.fsencode(folder), topdown=False):
+        for name in [*files, *folders]:
+            path = os.path.join(top, name)  # noqa: PTH118 - names that are no text
+            mode = os.lstat(path).st_mode
+            if stat.S_ISFIFO(mode):
+                os.unlink(path)  # noqa: PTH108
+            elif stat.S_ISDIR(mode) and not os.listdir(path):  # noqa: PTH208
+                os.rmdir(path)  # noqa: PTH106
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_git_makes_each_state_of_the_one_before_by_the_printed_diff(steps: Edits) -> None:
+    # `git apply` fails on a link to itself that becomes a folder.
+    assume(not any(k == "link" and p.endswith(to) for step in steps for k, p, to in step))
     with TemporaryDirectory() as folder:
         top = Path(folder).resolve()
         work, home = top / "work", top / "home"
@@ -67,6 +83,7 @@ def test_git_makes_each_state_of_the_one_before_by_the_printed_diff(steps: Edits
                 state = state_after(run.store, run.run, step).state_id
                 assert state is not None
                 restore_into(run.store, state, into)
+            without_what_git_does_not_know(there)
             if patch:
                 apply(there, patch)
             assert git_view(there) == git_view(goal)

@@ -122,12 +122,14 @@ def restore_into(
         _apply(store.snapshots, folder, plan)
     except BaseException as error:
         _clear(folder, keep=existed)
-        if isinstance(error, OSError) and not isinstance(error, RepoTraceError):
-            raise RepoTraceError(
-                f"{folder} cannot be written: {error.strerror or error}.",
-                hint="Name another folder with --into.",
-            ) from error
-        raise
+        if not isinstance(error, OSError) or isinstance(error, RepoTraceError):
+            raise
+        if error.errno is None:
+            raise RepoTraceError(f"The state is not whole: {error}.") from error
+        raise RepoTraceError(
+            f"{folder} cannot be written: {error.strerror}.",
+            hint="Name another folder with --into.",
+        ) from error
     return result
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repotrace.capture import trace_on_host
 from repotrace.comparison import Comparison, Match, Verdict, compare
@@ -18,7 +18,7 @@ from repotrace.errors import NoCommand, RepoTraceError
 from repotrace.generator import Reproduction, as_reproduction
 from repotrace.normalize import UserRule
 from repotrace.records.bug import BugReport
-from repotrace.records.command import CommandRun, CommandSpec, Termination
+from repotrace.records.command import CommandRun, CommandSpec, FileState, Termination
 from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary
 from repotrace.records.trace import Trace, metadata_of, trace_of
 from repotrace.redact import Redactor
@@ -28,6 +28,10 @@ from repotrace.system.execution import execute
 from repotrace.system.git import GitError, git
 from repotrace.system.process import interrupt_running
 from repotrace.system.relocate import Missing, relocate
+from repotrace.workcopy import Source, WorkCopy, source_of, work_copy
+
+if TYPE_CHECKING:
+    from repotrace.system.snapshots import SnapshotStore
 
 __all__ = [
     "Outcome",
@@ -74,6 +78,12 @@ class ReplayOptions:
     """Once set, no further command is started."""
     with_repository: bool = False
     """Ask git for the state of the work tree, before each run."""
+    at_capture: bool = False
+    """Run in a temporary copy of the files as they were at the capture."""
+    snapshots: SnapshotStore | None = None
+    """Where those files are; without it only commits can be had."""
+    links: tuple[str, ...] = ()
+    """Paths that were not captured, to be linked into the copy from the work tree."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -135,13 +145,25 @@ def replay_from_store(
     cwd: Path | str | None = None,
     timeout: float | None = None,
     match_output: bool = True,
+    at_capture: bool = False,
 ) -> ReplayResult:
     """Load `report_id` from `store` and replay it; the verdict is kept in the store's home.
+
+    With `at_capture` it runs in a temporary copy of the files as they were at the capture, and
+    `cwd` has no meaning.
 
     Raises ReportNotFound, UnreadableReport, or NoCommand.
     """
     home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
-    options = _options(cwd, timeout, match_output=match_output, root=root_of(store), key=home.key)
+    options = _options(
+        cwd,
+        timeout,
+        match_output=match_output,
+        root=root_of(store),
+        key=home.key,
+        at_capture=at_capture,
+        snapshots=home.snapshots if at_capture else None,
+    )
     result = replay(store.load(report_id), options=options)
     remember(home, [result])
     return result
@@ -232,20 +254,55 @@ def root_of(store: ReportStore) -> Path | None:
 
 def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
     """The result of one replay, without the facts of its report."""
+    if not options.at_capture:
+        return _run_and_compare(expected, options, None)
     try:
-        spec = _spec(expected, options)
+        source = _source(expected, options)
+        with work_copy(source, options.snapshots, options.links) as copy:
+            result = _run_and_compare(expected, options, copy)
+    except Missing as missing:
+        return _cannot_run(expected, missing.message, missing.names, options)
+    except RepoTraceError as error:
+        return _cannot_run(expected, error.message, [], options)
+    update: dict[str, object] = {"files": source.name, "not_captured": copy.missed()}
+    if not result.matched and copy.missed():
+        update["detail"] = f"{result.detail}; not captured: {_listed(copy.missed())}"
+    return result.model_copy(update=update)
+
+
+def _listed(paths: list[str], most: int = 5) -> str:
+    shown = ", ".join(paths[:most])
+    return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"
+
+
+def _source(expected: CommandRun, options: ReplayOptions) -> Source:
+    """Where the files of the capture are. Raises Missing if they are nowhere."""
+    here = [options.root, Path.cwd()]
+    environ = options.environment
+    return source_of(expected, options.snapshots, environ=environ, repositories=here)
+
+
+def _run_and_compare(
+    expected: CommandRun, options: ReplayOptions, copy: WorkCopy | None
+) -> ReplayResult:
+    try:
+        spec = _spec(expected, options, copy)
     except Missing as missing:
         return _cannot_run(expected, missing.message, missing.names, options)
     runs: list[tuple[CommandRun, Comparison]] = []
-    for _ in range(max(1, options.repeat)):
+    for number in range(max(1, options.repeat)):
         if options.cancelled is not None and options.cancelled.is_set():
             raise KeyboardInterrupt
+        if copy is not None and number:
+            copy.reset()
         try:
             observed = _execute(spec, options, kept=expected.env)
         except RepoTraceError as error:
             return _cannot_run(expected, error.message, [], options)
         if observed.termination is Termination.INTERRUPTED:
             raise KeyboardInterrupt
+        if copy is not None:
+            observed = copy.placed(observed, expected, exact=options.match == "exact")
         compared = compare(expected, observed, match=options.match, user_rules=options.user_rules)
         runs.append((observed, compared))
     reproduced = sum(compared.verdict.matched for _, compared in runs)
@@ -258,7 +315,9 @@ def _replay_run(expected: CommandRun, options: ReplayOptions) -> ReplayResult:
     return _result(expected, observed, compared, spec, reproduced, len(runs))
 
 
-def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
+def _spec(
+    expected: CommandRun, options: ReplayOptions, copy: WorkCopy | None = None
+) -> CommandSpec:
     return relocate(
         expected,
         environ={**os.environ} if options.environ is None else dict(options.environ),
@@ -266,6 +325,7 @@ def _spec(expected: CommandRun, options: ReplayOptions) -> CommandSpec:
         cwd=None if options.cwd is None else str(options.cwd),
         timeout=options.timeout if options.timeout is not None else _patience(expected),
         overrides=options.env,
+        copy=copy.place if copy else None,
     )
 
 
@@ -295,12 +355,15 @@ def _root(expected: CommandRun, root: Path | None) -> Path | None:
 
 
 def plan(source: Reproduction | Trace | BugReport, options: ReplayOptions) -> CommandSpec:
-    """What `replay` would run, without running it.
+    """What `replay` would run, without running it; of a copy, where the original would run.
 
     Raises RepoTraceError if the command cannot run here, NoCommand if there is none.
     """
     try:
-        return _spec(as_reproduction(source).recorded, options)
+        recorded = as_reproduction(source).recorded
+        if options.at_capture:
+            _source(recorded, options)
+        return _spec(recorded, options)
     except Missing as missing:
         raise RepoTraceError(f"The command cannot run here: {missing.message}.") from missing
 
@@ -438,17 +501,24 @@ def _commit(result: ReplayResult) -> str | None:
 
 
 def accepted(
-    report: BugReport, result: ReplayResult, options: ReplayOptions | None = None
+    report: BugReport,
+    result: ReplayResult,
+    options: ReplayOptions | None = None,
+    *,
+    files: FileState | None = None,
 ) -> BugReport:
     """`report` with what the replay saw in place of what was recorded; unsaved.
 
-    `options`: those of the replay. Raises NoCommand if the command could not be run.
+    `options`: those of the replay. `files`: those of the work tree before it. Raises NoCommand
+    if the command could not be run, RepoTraceError if it ran in a copy.
     """
     options = options or ReplayOptions()
+    if options.at_capture or result.files:
+        raise RepoTraceError(f"The replay of {report.id} ran in a copy that is gone.")
     if result.observed is None:
         raise NoCommand(f"Report {report.id} was not replayed: {result.detail}.")
     run = result.observed
-    run = run.model_copy(update={"signature": signature_of(run)})
+    run = run.model_copy(update={"signature": signature_of(run), "files": files})
     trace = trace_on_host(run, plan(report, options), options.redactor or _redactor(options))
     metadata = report.metadata | metadata_of(trace)
     metadata.pop("command", None)  # of a report by 0.1.0; the new record says it

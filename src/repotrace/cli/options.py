@@ -35,6 +35,18 @@ TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=0.001, help="End the command after this time"),
 ]
+AtCaptureOption = Annotated[
+    bool,
+    typer.Option("--at-capture", help="Run in a copy of the files as they were at the capture"),
+]
+LinkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--link",
+        metavar="PATH",
+        help="Link this, which was not captured, into the copy; may be repeated",
+    ),
+]
 KeepGoingOption = Annotated[bool, typer.Option("--keep-going", help="Exit with 0 regardless")]
 ReportArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Id of a report, a unique prefix, or latest")
@@ -110,6 +122,14 @@ def inherited(opened: Opened) -> dict[str, str]:
     env.setdefault("REPOTRACE_STORE", os.path.abspath(opened.store.reports.root))  # noqa: PTH100
     env.setdefault("REPOTRACE_HOME", os.path.abspath(opened.store.home))  # noqa: PTH100
     return env
+
+
+def check_copy_options(*, at_capture: bool, cwd: Path | None, link: list[str] | None) -> None:
+    """Raises BadParameter for what makes no sense beside `--at-capture`, or without it."""
+    if at_capture and cwd is not None:
+        raise typer.BadParameter("--at-capture runs in a folder of its own; leave out --cwd")
+    if link and not at_capture:
+        raise typer.BadParameter("--link is for --at-capture")
 
 
 def say(text: str = "") -> None:

@@ -11,13 +11,16 @@ import typer
 
 from repotrace.cli.boundary import warn
 from repotrace.cli.options import (
+    AtCaptureOption,
     CwdOption,
     JsonOption,
     KeepGoingOption,
+    LinkOption,
     Opened,
     ReportArgument,
     StoreOption,
     TimeoutOption,
+    check_copy_options,
     inherited,
     note,
     open_store,
@@ -25,11 +28,14 @@ from repotrace.cli.options import (
     say,
 )
 from repotrace.comparison import Match
+from repotrace.errors import RepoTraceError
+from repotrace.filestate import KeptFiles, keep_files, ref_of_report
 from repotrace.readable import shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun
 from repotrace.records.replay import ReplayResult
 from repotrace.records.trace import command_run_of
+from repotrace.redact import Redactor
 from repotrace.replay import (
     ReplayOptions,
     Verdict,
@@ -76,6 +82,8 @@ def replay(
     accept: Annotated[
         bool, typer.Option("--accept", help="Record what happens now in place of the old record")
     ] = False,
+    at_capture: AtCaptureOption = False,
+    link: LinkOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be run, and run nothing")
     ] = False,
@@ -88,6 +96,10 @@ def replay(
     """
     if exact and exit_code_only:
         raise typer.BadParameter("--exact and --exit-code-only exclude each other")
+    check_copy_options(at_capture=at_capture, cwd=cwd, link=link)
+    if at_capture and (accept or bisect):
+        other = "--accept" if accept else "--bisect"
+        raise typer.BadParameter(f"{other} is about the present files, not those --at-capture")
     opened = open_store(ctx, store)
     report = opened.store.reports.load(opened.store.resolve(report_id))
     match: Match = "exact" if exact else "exit-code" if exit_code_only else "normal"
@@ -98,19 +110,56 @@ def replay(
         match=match,
         repeat=repeat,
         env=_variables(env or []),
+        at_capture=at_capture,
+        links=tuple(link or ()),
+        snapshots=opened.store.snapshots if at_capture else None,
     )
     if dry_run:
         _print_plan(report, options, as_json=as_json)
         return
+    if accept:
+        _accept(opened, report, options, as_json=as_json, exact=exact)
+        return
     result = replay_once(opened, report, options)
+    _print(opened, result, as_json=as_json, exact=exact)
+    raise typer.Exit(0 if keep_going else _exit_code(result, expect, bisect=bisect))
+
+
+def _accept(
+    opened: Opened, report: BugReport, options: ReplayOptions, *, as_json: bool, exact: bool
+) -> None:
+    """Replay, and record what happens with the files that it happens on."""
+    with _kept_files(opened, report, options) as files:
+        result = replay_once(opened, report, options)
+        _print(opened, result, as_json=as_json, exact=exact)
+        if not result.ran:
+            return
+        new = accepted(report, result, options, files=files.facts)
+        opened.store.reports.save(new)
+        # Those of the old record go in any case.
+        opened.store.snapshots.delete(ref_of_report(report.id))
+        files.claim(report.id)
+        note(f"accepted: {report.id} now records {_ending(result.observed)}")
+        files.settle()
+
+
+def _kept_files(opened: Opened, report: BugReport, options: ReplayOptions) -> KeptFiles:
+    if not opened.settings.snapshot:
+        return KeptFiles()
+    try:
+        cwd = plan(report, options).cwd
+    except RepoTraceError:  # the replay says it better
+        return KeptFiles()
+    redactor = Redactor(key=opened.store.key, variables=options.environment)
+    return keep_files(opened.store, cwd, os.environ, redactor)
+
+
+def _print(opened: Opened, result: ReplayResult, *, as_json: bool, exact: bool) -> None:
     if as_json:
-        print_json({"schema_version": 1, **diff(result), **reasons_json(result), "cwd": result.cwd})
+        more = {"cwd": result.cwd, "files": result.files, "not_captured": result.not_captured}
+        print_json({"schema_version": 1, **diff(result), **reasons_json(result), **more})
     else:
         _print_result(opened, result, exact=exact)
-    if accept and result.ran:
-        opened.store.reports.save(accepted(report, result, options))
-        note(f"accepted: {report.id} now records {_ending(result.observed)}")
-    raise typer.Exit(0 if keep_going or accept else _exit_code(result, expect, bisect=bisect))
 
 
 def options_for(opened: Opened) -> ReplayOptions:
@@ -130,6 +179,8 @@ def replay_once(
     """Replay one report: the command goes to stderr first, the verdict into the home."""
     note(f"$ {shell_line(command_run_of(report))}")
     result = run_replay(report, options=options or options_for(opened))
+    if result.files:
+        note(f"ran in a copy of {result.files}")
     warn(remember(opened.store, [result]))
     return result
 
@@ -155,10 +206,13 @@ def _print_plan(report: BugReport, options: ReplayOptions, *, as_json: bool) -> 
         if os.environ.get(name) != value and name in run.env
     }
     if as_json:
+        more: dict[str, object] = {"at_capture": options.at_capture}
         view = {"id": report.id, "argv": list(planned.argv), "script": planned.script}
-        more = {"cwd": planned.cwd, "timeout": planned.timeout, "env": changed}
+        more |= {"cwd": planned.cwd, "timeout": planned.timeout, "env": changed}
         print_json({"schema_version": 1, **view, **more})
         return
+    if options.at_capture:
+        say("# in a temporary copy of the files as they were at the capture")
     say(f"cd {shlex.quote(planned.cwd)}")
     for name, value in sorted(changed.items()):
         say(f"export {name}={shlex.quote(value)}")

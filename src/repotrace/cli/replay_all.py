@@ -13,13 +13,16 @@ import typer
 
 from repotrace.cli.boundary import INTERRUPTED, complain, warn
 from repotrace.cli.options import (
+    AtCaptureOption,
     CwdOption,
     KeepGoingOption,
+    LinkOption,
     Opened,
     OutputOption,
     OverwriteOption,
     StoreOption,
     TimeoutOption,
+    check_copy_options,
     open_store,
     say,
 )
@@ -47,6 +50,8 @@ def replay_all(
         bool,
         typer.Option("--gate", help="Open reports must reproduce, closed ones must not"),
     ] = False,
+    at_capture: AtCaptureOption = False,
+    link: LinkOption = None,
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
     format: Annotated[  # noqa: A002 - the name of the option
@@ -58,6 +63,7 @@ def replay_all(
 
     Exits with 0 if all reproduce, 1 if one does not, 2 if one cannot be read or run.
     """
+    check_copy_options(at_capture=at_capture, cwd=cwd, link=link)
     opened = open_store(ctx, store)
     _check_output(output, overwrite=overwrite)
     options = replace(
@@ -66,6 +72,9 @@ def replay_all(
         timeout=timeout,
         match="exit-code" if exit_code_only else "normal",
         with_repository=False,
+        at_capture=at_capture,
+        links=tuple(link or ()),
+        snapshots=opened.store.snapshots if at_capture else None,
     )
     total = len(opened.store.reports.list_ids())
     with _progress(total) as advance:

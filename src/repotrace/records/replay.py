@@ -61,6 +61,14 @@ class ReplayResult(Record):
     missing: list[str] = Field(
         default_factory=list, description="What the command needs and did not find here"
     )
+    files: str = Field(
+        default="",
+        description="Whose files it ran on: `state 86616b506069`, `commit c07e3dcd4a4a`;"
+        " empty for the present ones",
+    )
+    not_captured: list[OsText] = Field(
+        default_factory=list, description="What those files lack of the recorded work tree"
+    )
     title: str = Field(default="", description="Title of the report")
     status: str = Field(default="", description="Status of the report")
     duration: float | None = Field(default=None, description="Seconds")

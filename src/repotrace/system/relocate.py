@@ -7,12 +7,21 @@ fresh clone, another machine), paths below the recorded folders are moved along 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from repotrace.records.command import CommandRun, CommandSpec, Places
 from repotrace.redact import restore
+from repotrace.system.editable import editable_paths
+
+_OURS = ("REPOTRACE_STORE", "REPOTRACE_HOME")
+_OF_ANOTHER_REPOSITORY = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_NAMESPACE",
+)  # fmt: skip
+"""Set in hooks: git in a copy would work on the user's repository."""
 
 MASKED = ("venv", "repository", "home")
 """The folders that stand as `<venv>` and so on in a recorded PATH."""
@@ -27,10 +36,22 @@ class Missing(Exception):
         self.names = names
 
 
+class Copied(NamedTuple):
+    """A copy of the recorded work tree, to run in instead of any place that is there."""
+
+    old: str
+    """The root of the recorded work tree, free of links."""
+    new: str
+    inside: str
+    """The recorded cwd relative to the root, `.` for the root itself."""
+
+
 class _Move(NamedTuple):
     """Where folders were and where they are now, the innermost first."""
 
     pairs: tuple[tuple[str, str], ...]
+    texts: re.Pattern[str] | None = None
+    """Finds the paths of a copied work tree wherever they stand in a text."""
 
     def path(self, path: str) -> str:
         """`path`, moved along with the folder it lies in; as it is if that is nowhere new."""
@@ -43,6 +64,23 @@ class _Move(NamedTuple):
         """The moved path if there is something, else `path`."""
         moved = self.path(path)
         return moved if moved != path and os.path.lexists(moved) else path
+
+    def into_copy(self, path: str) -> str:
+        """The path in the copy, unless there is something at the old place only.
+
+        What was not captured is used where it is; what is to come is made in the copy.
+        """
+        moved = self.path(path)
+        stays = not os.path.lexists(moved) and os.path.lexists(path)
+        return path if stays else moved
+
+    def argument(self, text: str) -> str:
+        """An argument or a value of a variable, moved."""
+        if self.texts is None:
+            return self.existing(text)
+        if self.path(text) != text and os.path.lexists(self.path(text)):
+            return self.path(text)
+        return self.texts.sub(lambda match: self.into_copy(match[0]), text)
 
 
 def mask_path_list(value: str, places: Places) -> str:
@@ -60,11 +98,13 @@ def relocate(
     cwd: str | None = None,
     timeout: float | None = None,
     overrides: Mapping[str, str] | None = None,
+    copy: Copied | None = None,
 ) -> CommandSpec:
     """The spec that runs `recorded` here.
 
     `environ`: the environment of the replay, from which redacted values come too. `root`: the
     work tree that stands for the recorded repository. `overrides`: variables over all else.
+    `copy`: run in there, whatever `root` and `cwd` say.
 
     Raises Missing if a folder or the value of a redacted argument or variable is not here.
     """
@@ -80,20 +120,28 @@ def relocate(
     recorded = _with_real_folders(recorded, values, needed if cwd is None else [])
     if needed:
         raise Missing(f"needs {', '.join(needed)}", needed)
-    folder = _folder(recorded, root, cwd)
-    move = _moves(recorded, folder, root)
-    argv = tuple(move.existing(back(part)) for part in recorded.argv)
+    if copy is None:
+        folder = _folder(recorded, root, cwd)
+        move = _moves(recorded, folder, root)
+    else:
+        folder, move = _into_copy(recorded, copy)
+    argv = tuple(move.argument(back(part)) for part in recorded.argv)
     script = None if recorded.script is None else back(recorded.script)
+    if copy is not None:
+        argv = _with_program(argv, folder, back(recorded.resolved or ""))
+        script = None if script is None else move.argument(script)
     stdin = recorded.stdin
     if stdin is not None:
         stdin = os.fsencode(back(os.fsdecode(stdin)))
     env = _environment(recorded, dict(environ), move, back)
+    if copy is not None:
+        env = _in_copy(recorded, env, move, copy)
     env.update(overrides)
     if needed:
         raise Missing(f"needs {', '.join(needed)}", needed)
     if recorded.stdin_kind == "cut":
         raise Missing("its standard input was too long to be kept", [])
-    if cwd is not None and "PWD" in env:
+    if (cwd is not None or copy is not None) and "PWD" in env:
         env["PWD"] = folder
     return CommandSpec(
         argv=argv,
@@ -159,6 +207,50 @@ def _moves(recorded: CommandRun, folder: str, root: Path | None) -> _Move:
     return _Move(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
 
+def _into_copy(recorded: CommandRun, copy: Copied) -> tuple[str, _Move]:
+    """The folder to run in, and how the recorded paths become paths of the copy."""
+    folder = os.path.normpath(os.path.join(copy.new, copy.inside))  # noqa: PTH118
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise Missing(f"the folder {copy.inside} is not among the recorded files", [])
+    olds = [copy.old]
+    tail = "" if copy.inside == "." else "/" + copy.inside
+    if recorded.cwd.endswith(tail):
+        olds.append(recorded.cwd[: len(recorded.cwd) - len(tail)])
+    # The root as it is, and as it was reached through links.
+    pairs = tuple((old, copy.new) for old in dict.fromkeys(olds) if old.strip("/"))
+    roots = "|".join(re.escape(old) for old, _ in pairs)
+    # To its end a path has nothing that separates it from others in lists and scripts.
+    pattern = rf"(?<![\w./~-])(?:{roots})(?![\w.-])(?:/[^\s:;,'\"=()<>|&`]*)?"
+    return folder, _Move(pairs, re.compile(pattern))
+
+
+def _with_program(argv: tuple[str, ...], folder: str, resolved: str) -> tuple[str, ...]:
+    """`argv` with the program that was not captured, such as `.venv/bin/python`, where it is."""
+    if not argv or "/" not in argv[0] or os.path.exists(os.path.join(folder, argv[0])):  # noqa: PTH110, PTH118
+        return argv
+    return (resolved, *argv[1:]) if os.path.exists(resolved) else argv  # noqa: PTH110
+
+
+def _in_copy(
+    recorded: CommandRun, env: dict[str, str], move: _Move, copy: Copied
+) -> dict[str, str]:
+    """`env` with the paths of the copy, and with its code before that of the old place."""
+    moved = {
+        name: value if name in _OURS or name in ("PATH", "VIRTUAL_ENV") else move.argument(value)
+        for name, value in env.items()
+        if name not in _OF_ANOTHER_REPOSITORY
+    }
+    venv = moved.get("VIRTUAL_ENV") or recorded.places.venv
+    imported = [move.path(path) for path in editable_paths(venv, copy.old)] if venv else []
+    imported = [path for path in imported if os.path.isdir(path)]  # noqa: PTH112
+    if imported:
+        before = [moved["PYTHONPATH"]] if moved.get("PYTHONPATH") else []
+        moved["PYTHONPATH"] = os.pathsep.join([*before, *imported])
+    # What a capture in there would keep is kept already.
+    moved["REPOTRACE_SNAPSHOT"] = "0"
+    return moved
+
+
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -201,7 +293,9 @@ def _virtual_env(recorded: CommandRun, environ: Mapping[str, str], move: _Move) 
         return None
     active = environ.get("VIRTUAL_ENV")
     moved = move.path(old)
-    order = (moved, old, active) if moved == old else (moved, active, old)
+    # A copy is preferred to what an editable install takes from the old place, see _in_copy.
+    stays = moved == old or move.texts is not None
+    order = (moved, old, active) if stays else (moved, active, old)
     for candidate in order:
         if candidate and Path(candidate, "bin").is_dir():
             return candidate

@@ -51,6 +51,9 @@ COMMAND_VARIABLE = "REPOTRACE_COMMAND"
 JOURNAL_VARIABLE = "REPOTRACE_JOURNAL"
 """Environment variable: the folder to which a child process writes its journal file."""
 
+WORKSPACE_VARIABLE = "REPOTRACE_WORKSPACE"
+"""Environment variable: the folder whose files the run of a child process keeps."""
+
 JOURNAL_SUFFIX = ".jsonl"
 """Of a journal file. Its stem is anything that no other process uses."""
 

@@ -15,7 +15,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +27,7 @@ from repotrace.storage.keys import key
 
 if TYPE_CHECKING:
     from repotrace.records.command import CommandRun
+    from repotrace.redact import Redactor
     from repotrace.storage import Store
 
 type Facts = Mapping[str, Any]
@@ -66,9 +67,11 @@ class ExecutionRecorder:
         self.run_id = run_id or new_run_id()
         self.home, root = _places(workspace, folder)
         self.workspace = root
+        self.redactor = _redactor(self.home) if redact else None
+        """Masks the secrets of what is recorded; None where that was not wanted."""
         self._journal = Journal(
             journal or self.home / "journal",
-            redact=_redaction(self.home) if redact else None,
+            redact=self.redactor.redact if self.redactor else None,
             text_limit=text_limit,
         )
         self._taker = None
@@ -83,6 +86,11 @@ class ExecutionRecorder:
         self._numbers: dict[int, str] = {}
         self._iteration: str | None = None
         self._count = 0
+
+    @property
+    def journal_folder(self) -> Path:
+        """Where this process writes to, and where its children shall."""
+        return Path(self._journal.folder)
 
     @property
     def lost(self) -> int:
@@ -112,7 +120,7 @@ class ExecutionRecorder:
         known = {"source": "sdk", "workspace": _path(self.workspace), **self._facts, **facts}
         if self.workspace is not None:
             known.setdefault("base_commit", _commit_of(self.workspace))
-        self._write(Kind.RUN_STARTED, {k: v for k, v in known.items() if v is not None})
+        self.write(Kind.RUN_STARTED, {k: v for k, v in known.items() if v is not None})
         atexit.register(self._at_exit)
         if self._taker is not None:
             self._taker.base()
@@ -124,7 +132,7 @@ class ExecutionRecorder:
     def update(self, **facts: Any) -> None:
         """Add to what is known of the run; see `records.events.RunData`."""
         self.begin()
-        self._write(Kind.RUN_UPDATED, facts)
+        self.write(Kind.RUN_UPDATED, facts)
 
     def end(
         self,
@@ -143,7 +151,7 @@ class ExecutionRecorder:
         self._settle()
         if self._taker is not None:
             self._taker.last()
-        self._write(Kind.RUN_ENDED, _given(status=status, outcome=outcome, error=error) | facts)
+        self.write(Kind.RUN_ENDED, _given(status=status, outcome=outcome, error=error) | facts)
         self.close()
 
     def close(self) -> None:
@@ -161,13 +169,9 @@ class ExecutionRecorder:
         from repotrace.storage import Store
 
         try:
-            Store(self.home).runs.ingest(self._journal_folder, wait=True)
+            Store(self.home).runs.ingest(self.journal_folder, wait=True)
         except Exception as error:
             self._complain(error)
-
-    @property
-    def _journal_folder(self) -> Path:
-        return Path(self._journal.folder)
 
     def _at_exit(self) -> None:
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -208,9 +212,9 @@ class ExecutionRecorder:
         if facts:
             data.update(facts)
         if with_state and self._taker is not None:
-            self._taker.begin(name, lambda: self._write(Kind.STEP_STARTED, data))
+            self._taker.begin(name, lambda: self.write(Kind.STEP_STARTED, data))
         else:
-            self._journal.write(Kind.STEP_STARTED, self.run_id, data, now=now)
+            self.write(Kind.STEP_STARTED, data, now)
         return name
 
     def end_step(
@@ -225,8 +229,8 @@ class ExecutionRecorder:
         **facts: Any,
     ) -> None:
         """End a step. With `with_state` the files after it are kept."""
-        if with_state and self._taker is not None:
-            self._taker.end(step_id)
+        if with_state:
+            self.take_state(step_id)
         data: dict[str, Any] = {"id": step_id}
         if output_result is not None:
             data["output_result"] = output_result
@@ -238,16 +242,19 @@ class ExecutionRecorder:
             data["metadata"] = metadata
         if facts:
             data.update(facts)
-        self._journal.write(Kind.STEP_ENDED, self.run_id, data)
+        self.write(Kind.STEP_ENDED, data)
+
+    def take_state(self, step_id: str) -> str | None:
+        """Keep the files as the step leaves them; the id of the state, None if there is none."""
+        return None if self._taker is None else self._taker.end(step_id)
+
+    def begin_state(self, step_id: str) -> str | None:
+        """Keep the files before a step that was started without them; see `take_state`."""
+        return None if self._taker is None else self._taker.begin(step_id, lambda: None)
 
     def update_step(self, step_id: str, **facts: Any) -> None:
         """Add to what is known of a step; see `records.events.StepData`."""
-        self._write(Kind.STEP_UPDATED, {"id": step_id} | facts)
-
-    def forget_state(self, step_id: str) -> None:
-        """The step that was begun with a state ends without one."""
-        if self._taker is not None:
-            self._taker.forget(step_id)
+        self.write(Kind.STEP_UPDATED, {"id": step_id} | facts)
 
     def record_iteration(
         self, step_number: int, tool_names: list[str], llm_response_summary: str
@@ -475,8 +482,9 @@ class ExecutionRecorder:
         self._journal.write(kind, self.run_id, data, now=at, weak=weak)
         return str(name)
 
-    def _write(self, kind: Kind, data: dict[str, Any]) -> None:
-        self._journal.write(kind, self.run_id, data)
+    def write(self, kind: Kind, data: dict[str, Any], now: int | None = None) -> None:
+        """Write one event of the run as it is; `now` is its time in nanoseconds."""
+        self._journal.write(kind, self.run_id, data, now=now)
 
     def _inside(self, path: str) -> Any:
         """The path relative to the workspace where it lies inside."""
@@ -504,10 +512,10 @@ def _places(workspace: Path | str | Store, folder: Path | str | None) -> tuple[P
     return workspace.home, None if folder is None else Path(os.path.realpath(folder))
 
 
-def _redaction(home: Path) -> Callable[[str], str]:
+def _redactor(home: Path) -> Redactor:
     from repotrace.redact import Redactor
 
-    return Redactor(key=key(home), variables=os.environ).redact
+    return Redactor(key=key(home), variables=os.environ)
 
 
 def _commit_of(folder: Path) -> str | None:

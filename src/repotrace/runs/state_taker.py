@@ -72,11 +72,6 @@ class StateTaker:
             self._working.discard(step_id)
             return self._tell(self._take(f"after {step_id}"), {"step_id": step_id})
 
-    def forget(self, step_id: str) -> None:
-        """The step is over without a state of its own."""
-        with self._lock:
-            self._working.discard(step_id)
-
     def last(self) -> None:
         """Look once more at the end of a run: what changed since the last step is nobody's."""
         with self._lock:

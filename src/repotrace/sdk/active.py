@@ -1,0 +1,110 @@
+"""The runs that this process records, and the one that it was started in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from repotrace.records.events import (
+    JOURNAL_VARIABLE,
+    RUN_VARIABLE,
+    STEP_VARIABLE,
+    WORKSPACE_VARIABLE,
+)
+from repotrace.sdk.conversations import Conversations
+from repotrace.sdk.retries import Retries
+from repotrace.sdk.spans import Span
+
+if TYPE_CHECKING:
+    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.sdk.children import ChildEnvironment
+
+OFF_VARIABLE = "REPOTRACE_RECORD"
+"""Environment variable: 0 has traced agents run as if they were not traced."""
+
+may_inherit = True
+"""False once it is known that no other process records this one."""
+
+
+class ActiveRun:
+    """A run as far as this process records it."""
+
+    __slots__ = ("children", "conversations", "id", "recorder", "retries")
+
+    def __init__(self, recorder: ExecutionRecorder, children: ChildEnvironment) -> None:
+        self.recorder = recorder
+        self.children = children
+        self.id = recorder.run_id
+        self.retries = Retries()
+        self.conversations = Conversations()
+
+
+class _Outer(Span):
+    """The step of another process that this one belongs to."""
+
+    __slots__ = ()
+
+    def __init__(self, run: ActiveRun, step_id: str | None) -> None:
+        super().__init__("outer")
+        self.id = step_id
+        self._run = run
+
+
+_lock = threading.Lock()
+_own: set[str] = set()
+"""Ids of runs that this process began; its own environment may name them."""
+_inherited: _Outer | None = None
+_inherited_pid = 0
+
+
+def begin_run(workspace: str | None, options: dict[str, Any], facts: dict[str, Any]) -> ActiveRun:
+    """A new run in `workspace` (default: here). Raises whatever keeps it from being recorded."""
+    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.sdk.children import ChildEnvironment
+
+    recorder = ExecutionRecorder(workspace or os.getcwd(), **options)  # noqa: PTH109 - may be odd
+    with _lock:
+        _own.add(recorder.run_id)
+    recorder.begin(**facts)
+    return ActiveRun(recorder, ChildEnvironment(recorder))
+
+
+def inherited_span() -> Span | None:
+    """The step of another process that started this one; None if it is on its own."""
+    global _inherited, _inherited_pid, may_inherit
+    if not may_inherit:
+        return None
+    with _lock:
+        if _inherited is not None and _inherited_pid == os.getpid():
+            return _inherited
+        environ = os.environ
+        run_id, journal = environ.get(RUN_VARIABLE), environ.get(JOURNAL_VARIABLE)
+        if run_id in _own:
+            return None
+        may_inherit = bool(run_id and journal)
+        if not run_id or not journal:
+            return None
+        _inherited = _Outer(_joined(run_id, journal), environ.get(STEP_VARIABLE))
+        _inherited_pid = os.getpid()
+        return _inherited
+
+
+def _joined(run_id: str, journal: str) -> ActiveRun:
+    from pathlib import Path
+
+    from repotrace.config import workspace_for
+    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.sdk.children import ChildEnvironment
+
+    here = Path.cwd()
+    # The states of one run are those of one folder.
+    same = os.environ.get(WORKSPACE_VARIABLE) == os.fspath(workspace_for(here, os.environ))
+    recorder = ExecutionRecorder(here, run_id, journal=journal, states=same)
+    recorder.join()
+    return ActiveRun(recorder, ChildEnvironment(recorder))
+
+
+def is_off() -> bool:
+    """Whether the user has turned recording off."""
+    return os.environ.get(OFF_VARIABLE) == "0"

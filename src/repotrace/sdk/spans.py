@@ -1,0 +1,497 @@
+"""`span`: one step of a traced agent, as a call, a context manager or a decorator."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar, Token
+from time import time_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from repotrace.journal import new_id
+from repotrace.records.events import Kind
+from repotrace.sdk.retries import Attempt
+from repotrace.sdk.values import as_text, call_text
+
+if TYPE_CHECKING:
+    from repotrace.sdk.active import ActiveRun
+
+STATEFUL = frozenset({"edit", "tool", "tool_call", "command", "test"})
+"""Types of spans that keep the files before and after them."""
+
+_USAGE = frozenset(
+    {
+        *("model", "provider", "tokens", "input_tokens", "output_tokens", "cache_read_tokens"),
+        *("cache_write_tokens", "reasoning_tokens", "cost_usd", "stop_reason", "request_id"),
+        *("purpose", "messages"),
+    }
+)
+"""What `Span.set` takes as facts of a model call."""
+
+_current: ContextVar[Span | None] = ContextVar("repotrace_span", default=None)
+_main_thread = threading.main_thread().ident
+
+
+class Span:
+    """One step of a run while it is going on. Without a traced agent around it, it does nothing.
+
+    Entering it (`with`, `async with`) begins the step, leaving it ends it. Called with a function
+    before that, it is a decorator: each call of the function is a span of its own.
+    """
+
+    __slots__ = (
+        *("_facts", "_input", "_open", "_outputs", "_parent", "_reason", "_retry_of"),
+        *("_run", "_started", "_stateful", "_token", "_usage", "attempt", "attributes"),
+        *("failure", "id", "name", "type"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type: str | None = None,  # noqa: A002 - the word that callers know
+        input: object = None,  # noqa: A002
+        reason: str | None = None,
+        retry_of: object = None,
+        attributes: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type or "span"
+        self.attributes = attributes or {}
+        self.id: str | None = None
+        """Of the step; None outside of a traced agent and before it has begun."""
+        self.attempt = 1
+        self.failure: str | None = None
+        self._input = input
+        self._reason = reason
+        self._retry_of = retry_of
+        self._outputs: object = None
+        self._usage: dict[str, Any] | None = None
+        self._run: ActiveRun | None = None
+        self._parent: Span | None = None
+        self._token: Token[Span | None] | None = None
+        self._stateful = self.type in STATEFUL
+        self._started = 0
+        self._open = False
+        self._facts: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Span({self.name!r}, type={self.type!r}, id={self.id!r})"
+
+    # --- What a program says ----------------------------------------------------------------
+
+    @property
+    def output(self) -> object:
+        """What came out of the step; the result of the function where one is run."""
+        return self._outputs
+
+    @output.setter
+    def output(self, value: object) -> None:
+        self._outputs = value
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run that is recorded; None outside of a traced agent."""
+        return None if self._run is None else self._run.id
+
+    def set(self, **facts: Any) -> Self:
+        """Say more of the step.
+
+        `tokens`, `model`, `input_tokens`, `cost_usd` and the like are those of a model call;
+        `reason` is the model's words that led here; anything else is an attribute.
+        """
+        for name, value in facts.items():
+            if name in _USAGE:
+                if self._usage is None:
+                    self._usage = {}
+                self._usage[name] = value
+            elif name == "reason":
+                self._reason = as_text(value)
+                if self._open and self._run is not None and self.id is not None:
+                    self._run.recorder.update_step(self.id, reason=self._reason)
+            else:
+                self.attributes[name] = value
+        return self
+
+    def error(self, message: object) -> Self:
+        """Say that the step failed, though nothing is raised."""
+        self.failure = as_text(message) or "failed"
+        return self
+
+    # --- Begin and end ----------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        run = self._find()
+        if run is not None:
+            self._begin(run)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open:
+            self._leave()
+            self._finish(error)
+
+    async def __aenter__(self) -> Self:
+        run = self._find()
+        if run is None:
+            return self
+        if self._stateful:
+            from asyncio import to_thread
+
+            await to_thread(self._begin_with_state, run)
+            self._token = _current.set(self)
+        else:
+            self._begin(run)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._open:
+            return
+        self._leave()
+        if self._stateful:
+            from asyncio import shield, to_thread
+
+            # A cancelled task still ends its step.
+            await shield(to_thread(self._finish, error))
+        else:
+            self._finish(error)
+
+    def _find(self) -> ActiveRun | None:
+        """The run that this span belongs to; its parent is noted."""
+        parent = _current.get()
+        if parent is None:
+            from repotrace.sdk.active import inherited_span
+
+            parent = inherited_span()
+            if parent is None:
+                return None
+        self._parent = parent
+        return parent._run
+
+    def _begin(self, run: ActiveRun) -> None:
+        if self._stateful:
+            self._begin_with_state(run)
+        else:
+            self._prepare(run)
+            run.recorder.write(Kind.STEP_STARTED, self._start_facts(), self._started)
+        self._token = _current.set(self)
+
+    def _begin_with_state(self, run: ActiveRun) -> None:
+        self._prepare(run)
+        facts = self._start_facts()
+        name = facts.pop("step_type")
+        run.recorder.start_step(
+            name, facts.pop("description"), step_id=facts.pop("id"), with_state=True, **facts
+        )
+        run.children.enter_step(self.id)
+
+    def _prepare(self, run: ActiveRun) -> None:
+        self._run = run
+        self._started = time_ns()
+        self.id = new_id(self._started)
+        self._open = True
+        self.attempt, retried = run.retries.begin(self.name, self.type, self._retry_of)
+        self._facts = {"attempt": self.attempt, "retry_of": retried} if retried else None
+
+    def _start_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"id": self.id, "step_type": self.type, "description": self.name}
+        parent = self._parent
+        if parent is not None and parent.id is not None:
+            facts["parent_id"] = parent.id
+        if self._input is not None:
+            facts["input_context"] = as_text(self._input)
+        if self._reason is not None:
+            facts["reason"] = self._reason
+        if self._facts is not None:
+            facts.update(self._facts)
+        metadata: dict[str, Any] = {}
+        if self.attributes:
+            metadata["attributes"] = dict(self.attributes)
+        if threading.get_ident() != _main_thread:
+            metadata["thread"] = threading.current_thread().name
+        if metadata:
+            facts["metadata"] = metadata
+        return facts
+
+    def _leave(self) -> None:
+        """Make the parent the current span again, whatever happened to the context."""
+        token, self._token = self._token, None
+        if token is None:
+            return
+        try:
+            _current.reset(token)
+        except ValueError:  # left in another context than it was entered in
+            if _current.get() is self:
+                _current.set(self._parent)
+
+    def _finish(self, error: BaseException | None = None) -> None:
+        """Tell the journal that the step is over."""
+        run, name = self._run, self.id
+        if run is None or name is None or not self._open:
+            return
+        self._open = False
+        data: dict[str, Any] = {"id": name}
+        if error is not None:
+            self._note(error, data)
+        elif self.failure is None:
+            self.failure = _failure_of(self._outputs, self.type)
+        if self.failure is not None:
+            data["error"] = self.failure
+            data.setdefault("status", "failed")
+        if self._outputs is not None:
+            data["output_result"] = as_text(self._outputs)
+        if self.attributes:
+            data["metadata"] = {"attributes": dict(self.attributes)}
+        if self._stateful:
+            run.recorder.take_state(name)
+            run.children.leave_step(name)
+        if self.type == "llm" or self._usage is not None:
+            self._tell_of_call(run, data)
+        run.recorder.write(Kind.STEP_ENDED, data)
+        failed = self.failure is not None
+        run.retries.end(self.name, Attempt(name, self.attempt, failed, self.type))
+
+    def _note(self, error: BaseException, data: dict[str, Any]) -> None:
+        if isinstance(error, GeneratorExit):
+            return
+        self.failure = _message_of(error)
+        if is_interrupt(error):
+            data["status"] = "interrupted"
+
+    def _tell_of_call(self, run: ActiveRun, data: dict[str, Any]) -> None:
+        """A span of a model is a model call, unless it has told of its calls itself."""
+        if (self._facts or {}).get("calls_told"):
+            return
+        from repotrace.sdk.responses import facts_of
+
+        facts = facts_of(self._outputs) if self._outputs is not None else {}
+        usage = dict(self._usage or {})
+        if "tokens" in usage:
+            usage["tokens_used"] = usage.pop("tokens")
+        if facts:
+            data["output_result"] = facts.get("response") or data.get("output_result")
+        known = {
+            "step_id": self.id,
+            "prompt": as_text(self._input),
+            "response": data.get("output_result"),
+            "duration": (time_ns() - self._started) / 1e9,
+            "error": self.failure,
+        }
+        merged = known | facts | {k: v for k, v in usage.items() if v is not None}
+        run.recorder.record_llm(
+            sent_at=self._started, **{k: v for k, v in merged.items() if v is not None}
+        )
+
+    def calls_are_told(self) -> None:
+        """The span's model calls are recorded one by one; none is to be made of it."""
+        self._facts = (self._facts or {}) | {"calls_told": True}
+
+    # --- Functions --------------------------------------------------------------------------
+
+    def __call__[**P, T](self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate `function`: each call of it is a span like this one."""
+        from repotrace.sdk.wrapping import traced
+
+        def fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Span:
+            given = self._input
+            return Span(
+                self.name,
+                self.type,
+                given if given is not None else call_text(function, args, kwargs),
+                self._reason,
+                self._retry_of,
+                dict(self.attributes),
+            )
+
+        wrapped: Callable[P, T] = traced(function, fresh)
+        return wrapped
+
+    def run_function(self, function: Callable[[], Any]) -> Any:
+        """The result of `function`, run in this span; an awaitable is awaited in it.
+
+        The span of an awaitable ends when that is done, so the result is a coroutine then.
+        """
+        run = self._find()
+        if run is None:
+            return function()
+        if self._stateful and _in_event_loop():
+            return self._run_in_loop(run, function)
+        self._begin(run)
+        try:
+            result = function()
+        except BaseException as error:
+            self._leave()
+            self._finish(error)
+            raise
+        self._leave()
+        if hasattr(result, "__await__"):
+            return self._await(result)
+        self._outputs = result if self._outputs is None else self._outputs
+        self._finish()
+        return result
+
+    def _run_in_loop(self, run: ActiveRun, function: Callable[[], Any]) -> Any:
+        """As `run_function`, but states are taken beside the event loop where that is possible.
+
+        Only after the call is it known whether there is something to await. What is not
+        awaitable blocks the loop anyway, so its states may do so, too.
+        """
+        code = getattr(function, "__code__", None)
+        if code is not None and not code.co_flags & 0x80 and code.co_name != "<lambda>":
+            self._begin(run)
+            started = True
+        else:
+            self._prepare(run)
+            run.recorder.write(Kind.STEP_STARTED, self._start_facts(), self._started)
+            self._token = _current.set(self)
+            started = False
+        try:
+            result = function()
+        except BaseException as error:
+            self._leave()
+            self._finish(error)
+            raise
+        self._leave()
+        if hasattr(result, "__await__"):
+            return self._await(result, started=started)
+        self._outputs = result if self._outputs is None else self._outputs
+        self._finish()
+        return result
+
+    async def _await(self, awaitable: Awaitable[Any], *, started: bool = True) -> Any:
+        assert self._run is not None
+        assert self.id is not None or started
+        if not started and self.id is not None:
+            from asyncio import to_thread
+
+            await to_thread(self._run.recorder.begin_state, self.id)
+            self._run.children.enter_step(self.id)
+        self._token = _current.set(self)
+        try:
+            result = await awaitable
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        self._outputs = result if self._outputs is None else self._outputs
+        await self.__aexit__(None, None, None)
+        return result
+
+
+@overload
+def span(
+    name: str,
+    fn: None = None,
+    *,
+    type: str | None = None,
+    input: object = None,
+    reason: str | None = None,
+    retry_of: object = None,
+    **attributes: Any,
+) -> Span: ...
+
+
+@overload
+def span[T](
+    name: str,
+    fn: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    type: str | None = None,
+    input: object = None,
+    reason: str | None = None,
+    retry_of: object = None,
+    **attributes: Any,
+) -> Coroutine[Any, Any, T]: ...
+
+
+@overload
+def span[T](
+    name: str,
+    fn: Callable[[], T],
+    *,
+    type: str | None = None,
+    input: object = None,
+    reason: str | None = None,
+    retry_of: object = None,
+    **attributes: Any,
+) -> T: ...
+
+
+def span(
+    name: str,
+    fn: Callable[[], Any] | None = None,
+    *,
+    type: str | None = None,  # noqa: A002 - the words that callers know
+    input: object = None,  # noqa: A002
+    reason: str | None = None,
+    retry_of: object = None,
+    **attributes: Any,
+) -> Any:
+    """One step of the traced agent that is running; elsewhere it only calls through.
+
+    With `fn` it is run without arguments and its result returned; what is awaitable is to be
+    awaited (`await span("test", lambda: test())`). Without `fn` the result is for `with`,
+    `async with`, or to decorate a function.
+
+    `type`: llm, tool, edit, command, test, planning, or a word of your own; those in `STATEFUL`
+    keep the files before and after. `input` is what goes into the step, `reason` the words that
+    led to it, `retry_of` a span, its id or its name. Anything else is an attribute.
+    """
+    if fn is None:
+        return Span(name, type, input, reason, retry_of, attributes)
+    if _current.get() is None and not may_inherit():
+        return fn()
+    return Span(name, type, input, reason, retry_of, attributes).run_function(fn)
+
+
+def current_span() -> Span | None:
+    """The span that is going on here; None outside of a traced agent."""
+    return _current.get()
+
+
+def may_inherit() -> bool:
+    """Whether this process may belong to a run that another one records."""
+    active = sys.modules.get("repotrace.sdk.active")
+    return active is None or active.may_inherit
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody stopped the program, rather than that it failed."""
+    return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError"
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception:
+        message = "unprintable"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _failure_of(result: object, step_type: str) -> str | None:
+    """What a result says of itself: not passed, or an exit code that is not 0."""
+    if result is None or isinstance(result, str | bytes | int | float):
+        return None
+    said = result.get("passed") if isinstance(result, dict) else getattr(result, "passed", None)
+    if said is False:
+        return "not passed"
+    if step_type in ("command", "test"):
+        code = getattr(result, "returncode", None)
+        if isinstance(code, int) and code != 0:
+            return f"exit code {code}"
+    return None
+
+
+def _in_event_loop() -> bool:
+    running = sys.modules.get("asyncio.events")
+    return running is not None and running._get_running_loop() is not None

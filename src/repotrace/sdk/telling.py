@@ -1,0 +1,146 @@
+"""What a traced agent tells of by itself: edits, reads, model calls, decisions, messages.
+
+Each function gives the id of what it recorded, None outside of a traced agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from repotrace.journal import new_id
+from repotrace.sdk.spans import Span, current_span
+from repotrace.sdk.values import as_text
+
+if TYPE_CHECKING:
+    from repotrace.sdk.active import ActiveRun
+
+type FilePath = str | PathLike[str]
+
+
+def _here() -> tuple[Span, ActiveRun] | None:
+    span = current_span()
+    if span is None:
+        from repotrace.sdk.active import inherited_span
+
+        span = inherited_span()
+    return None if span is None or span._run is None else (span, span._run)
+
+
+def _own_step(span: Span, run: ActiveRun, kind: str, description: str, **facts: Any) -> str:
+    """A step within the span; nothing has ended it yet."""
+    return run.recorder.start_step(kind, description, parent_id=span.id, **facts)
+
+
+def record_edit(
+    path: FilePath,
+    before: str | None = None,
+    after: str | None = None,
+    *,
+    reason: str | None = None,
+) -> str | None:
+    """Tell of a change that was just made to a file; the id of the step.
+
+    `before` is None for a new file, `after` for a deleted one. Within a span of type `edit` the
+    change is that span's; elsewhere it is a step of its own, at whose end the files are kept.
+    """
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    name = fspath(path)
+    kind = "create" if before is None else "delete" if after is None else "edit"
+    if span.type == "edit" and span.id is not None:
+        if reason is not None:
+            span.set(reason=reason)
+        run.recorder.record_file_operation(span.id, kind, name, before, after)
+        return span.id
+    facts = {} if reason is None else {"reason": reason}
+    step = _own_step(span, run, "edit", f"{kind} {name}", **facts)
+    run.recorder.record_file_operation(step, kind, name, before, after)
+    run.recorder.end_step(step, with_state=True)
+    return step
+
+
+def record_read(
+    path: FilePath,
+    *,
+    kind: str = "read",
+    first_line: int | None = None,
+    last_line: int | None = None,
+) -> str | None:
+    """Tell that the agent looked at a file. `kind`: read, search, list."""
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    name = fspath(path)
+    step = span.id or _own_step(span, run, "tool", f"{kind} {name}")
+    found = run.recorder.record_read(
+        step, name, kind=kind, first_line=first_line, last_line=last_line
+    )
+    if span.id is None:
+        run.recorder.end_step(step)
+    return found
+
+
+def record_llm(
+    response: object = None,
+    *,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    prompt: str | None = None,
+    model: str | None = None,
+    purpose: str = "execution",
+    **facts: Any,
+) -> str | None:
+    """Tell of a model call by the object that the provider's SDK returned.
+
+    `messages` are those that the model was shown. Text, tool calls, token counts and the id are
+    read from `response`; where it is something else it is the answer as text, and `facts` say the
+    rest: `input_tokens` (with those of caches), `output_tokens`, `cost_usd`, `duration` (seconds)
+    and whatever else `records.events.LLMData` has.
+    """
+    here = _here()
+    if here is None:
+        return None
+    from repotrace.sdk.responses import facts_of
+
+    span, run = here
+    known = facts_of(response)
+    if not known and response is not None:
+        known = {"response": as_text(response)}
+    given = {"prompt": prompt, "model": model, "purpose": purpose, **facts}
+    known |= {name: value for name, value in given.items() if value is not None}
+    if "tokens" in known:
+        known["tokens_used"] = known.pop("tokens")
+    name = str(known.setdefault("id", new_id()))
+    if messages is not None:
+        known |= run.conversations.added(name, messages)
+    if span.id is not None and span.type != "agent":
+        span.calls_are_told()
+        return run.recorder.record_llm(**known, step_id=span.id)
+    step = _own_step(span, run, "llm", str(known.get("model") or "model call"))
+    run.recorder.record_llm(**known, step_id=step)
+    run.recorder.end_step(step, output_result=as_text(known.get("response")))
+    return name
+
+
+def record_decision(
+    description: str, reason: str | None = None, *, kind: str | None = None
+) -> str | None:
+    """Tell of a choice, and why it was made. `kind`: choice, retry, blocker, branch."""
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    return run.recorder.record_decision(description, reason, kind=kind, parent_id=span.id)
+
+
+def record_log(message: str, *, level: str = "info", **data: Any) -> str | None:
+    """Tell a message, with data to it."""
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    return run.recorder.record_log(message, level=level, step_id=span.id, data=data or None)

@@ -20,6 +20,7 @@ from stepping import Recorded, call
 from repotrace.errors import RepoTraceError
 from repotrace.runs.paths import PathFilter
 from repotrace.runs.restore import lacking, restore_in_place, restore_into, state_of_step
+from repotrace.system.scratch import Scratch
 
 
 @pytest.fixture
@@ -417,3 +418,20 @@ def test_a_state_of_the_parent_run_is_found(tmp_path: Path) -> None:
     )
     found = lacking(run.store, run.store.runs.get(child), state)
     assert [item.path for item in found.not_captured] == [".env"]
+
+
+@pytest.mark.parametrize("made", ["echo x > a", "mkfifo a", "ln -s b a"])
+def test_a_folder_of_unusual_permissions_that_becomes_something_else(
+    tmp_path: Path, made: str
+) -> None:
+    run = Recorded(tmp_path / "work", tmp_path / "home")
+    run.step("mkdir a b; touch b/x; chmod 700 a; touch a/x")
+    run.step(f"rm -r a; {made}")
+    expected = picture(run.workspace)
+    restore_in_place(run.store, state_after(run, 1), run.workspace)
+    restore_in_place(run.store, state_after(run, 2), run.workspace)
+    assert picture(run.workspace) == expected
+    with Scratch(run.store.snapshots, tmp_path / "scratch") as scratch:
+        scratch.goto(state_after(run, 1))
+        scratch.goto(state_after(run, 2))
+        assert picture(scratch.folder) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,20 +298,21 @@ def _is_empty_folder(folder: Path) -> bool:
 
 def _refuse_conflicts(root: Path, now: _Part, plan: _Plan, unsettled: set[bytes]) -> None:
     """Raises RepoTraceError where a file that no state holds would have to go."""
-    base = os.fsencode(root)
+    look = _Looking(root)
     found = {path for path in unsettled if path in plan.written or path in plan.deleted}
-    checked: set[bytes] = set()
     for path in plan.written | plan.folders:
-        found.update(_blocked_above(base, path, plan.deleted, checked))
-        mode = _mode(base, path)
+        blocking = look.blocking(path)
+        if blocking is not None and blocking not in plan.deleted:
+            found.add(blocking)
+        mode = look.mode(path)
         if mode is None or now.has(path):
             continue
         if not stat.S_ISDIR(mode):
             found.add(path)
         elif path not in plan.folders:
-            found.update(_staying(base, path, plan.deleted))
+            found.update(look.below(path) - plan.deleted)
     for path in plan.deleted:
-        mode = _mode(base, path)
+        mode = look.mode(path)
         if mode is not None and stat.S_ISDIR(mode):
             found.add(path)
     if found:
@@ -323,33 +324,40 @@ def _refuse_conflicts(root: Path, now: _Part, plan: _Plan, unsettled: set[bytes]
         )
 
 
-def _blocked_above(
-    base: bytes, path: bytes, deleted: frozenset[bytes], checked: set[bytes]
-) -> Iterator[bytes]:
-    """What is no folder above `path`, and stays."""
-    while (path := path.rpartition(b"/")[0]) and path not in checked:
-        checked.add(path)
-        mode = _mode(base, path)
-        if mode is not None and not stat.S_ISDIR(mode) and path not in deleted:
-            yield path
+class _Looking:
+    """What is at a path now, through real folders only."""
 
+    def __init__(self, root: Path) -> None:
+        self._base = os.fsencode(root)
+        self._modes: dict[bytes, int | None] = {b"": stat.S_IFDIR}
 
-def _staying(base: bytes, folder: bytes, deleted: frozenset[bytes]) -> Iterator[bytes]:
-    """What is in a folder and would not be deleted."""
-    for top, folders, files in os.walk(base + b"/" + folder):
-        inside = os.path.relpath(top, base)
-        links = [name for name in folders if os.path.islink(os.path.join(top, name))]  # noqa: PTH114, PTH118
-        for name in [*files, *links]:
-            path = inside + b"/" + name
-            if path not in deleted:
-                yield path
+    def mode(self, path: bytes) -> int | None:
+        """`st_mode`; None if nothing is there, or if a link leads there."""
+        if path not in self._modes:
+            above = self.mode(path.rpartition(b"/")[0])
+            found = None
+            if above is not None and stat.S_ISDIR(above):
+                with suppress(OSError):
+                    found = os.lstat(self._base + b"/" + path).st_mode
+            self._modes[path] = found
+        return self._modes[path]
 
-
-def _mode(base: bytes, path: bytes) -> int | None:
-    try:
-        return os.lstat(base + b"/" + path).st_mode
-    except OSError:
+    def blocking(self, path: bytes) -> bytes | None:
+        """What is no folder above the path."""
+        while path := path.rpartition(b"/")[0]:
+            mode = self.mode(path)
+            if mode is not None and not stat.S_ISDIR(mode):
+                return path
         return None
+
+    def below(self, folder: bytes) -> set[bytes]:
+        """All that is in a folder but for folders."""
+        found = set()
+        for top, folders, files in os.walk(self._base + b"/" + folder):
+            links = [name for name in folders if os.path.islink(os.path.join(top, name))]  # noqa: PTH114, PTH118
+            inside = os.path.relpath(top, self._base)
+            found.update(inside + b"/" + name for name in (*files, *links))
+        return found
 
 
 def _shown(path: bytes) -> str:

@@ -203,8 +203,10 @@ class Checkout:
         folders = {*self.made, *new.folders, *old.folders, *new.empty}
         if old.folder != new.folder or old.folder & 0o700 != 0o700:
             folders.update(self._walk(folders=True))
+        # What was a folder may be a file now.
+        files = {path for path, stamp in result.items() if stamp is not None}
         # The deepest first: a folder may take away the right to enter it.
-        for path in sorted(folders, reverse=True):
+        for path in sorted(folders - files - new.fifos.keys(), reverse=True):
             self.set_mode(path, new.folder_mode(path))
         self.made.clear()
 

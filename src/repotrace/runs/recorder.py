@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from repotrace import config
-from repotrace.journal import TEXT_LIMIT, Journal, new_id, new_run_id
+from repotrace.journal import TEXT_LIMIT, new_id, new_run_id
 from repotrace.records.events import Kind
 from repotrace.runs.state_taker import DEADLINE, StateTaker
-from repotrace.storage.keys import key
+from repotrace.runs.surroundings import place_of, shared_journal, shared_redactor
 
 if TYPE_CHECKING:
     from repotrace.records.command import CommandRun
-    from repotrace.redact import Redactor
     from repotrace.storage import Store
 
 type Facts = Mapping[str, Any]
@@ -67,12 +66,10 @@ class ExecutionRecorder:
         self.run_id = run_id or new_run_id()
         self.home, root = _places(workspace, folder)
         self.workspace = root
-        self.redactor = _redactor(self.home) if redact else None
+        self.redactor = shared_redactor(self.home) if redact else None
         """Masks the secrets of what is recorded; None where that was not wanted."""
-        self._journal = Journal(
-            journal or self.home / "journal",
-            redact=self.redactor.redact if self.redactor else None,
-            text_limit=text_limit,
+        self._journal = shared_journal(
+            Path(journal) if journal else self.home / "journal", self.redactor, text_limit
         )
         self._taker = None
         if states and root is not None:
@@ -159,7 +156,6 @@ class ExecutionRecorder:
         atexit.unregister(self._at_exit)
         if self._taker is not None:
             self._taker.close()
-        self._journal.close()
 
     def flush(self) -> None:
         """Take what was recorded into the database.
@@ -504,18 +500,9 @@ class ExecutionRecorder:
 
 def _places(workspace: Path | str | Store, folder: Path | str | None) -> tuple[Path, Path | None]:
     """The home, and the folder whose files are kept."""
-    environ = os.environ
     if isinstance(workspace, Path | str):
-        start = Path(workspace).absolute()
-        root = config.workspace_for(Path(folder) if folder is not None else start, environ)
-        return config.home_for(config.find_store(start, environ), start, environ), root
+        return place_of(workspace, folder)
     return workspace.home, None if folder is None else Path(os.path.realpath(folder))
-
-
-def _redactor(home: Path) -> Redactor:
-    from repotrace.redact import Redactor
-
-    return Redactor(key=key(home), variables=os.environ)
 
 
 def _commit_of(folder: Path) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from repotrace.records.events import STEP_VARIABLE, WORKSPACE_VARIABLE
+from repotrace.records.events import RUN_VARIABLE, STEP_VARIABLE, WORKSPACE_VARIABLE
 from repotrace.sdk.spans import current_span
 
 if TYPE_CHECKING:
@@ -134,15 +134,36 @@ class ChildEnvironment:
         else:
             os.environ.pop(STEP_VARIABLE, None)
 
-    def variables(self) -> dict[str, str]:
-        """What children of the run are given."""
+    def variables(self) -> dict[str, str | None]:
+        """What is to be set in our environment, and what is not to be there."""
+        recorder, environ = self._recorder, os.environ
+        known_by: tuple[object, ...] = (
+            *(recorder.journal_folder, recorder.home, recorder.workspace),
+            *map(environ.get, _SHAPING),
+        )
+        common = _common.get(known_by)
+        if common is None:
+            wanted = _for_child(environ, recorder, None)
+            common = {name: value for name, value in wanted.items() if value != environ.get(name)}
+            _common.clear()
+            _common[known_by] = common
         step_id = self._steps[-1] if self._steps else None
-        return _for_child(os.environ, self._recorder, step_id)
+        return {
+            **common,
+            RUN_VARIABLE: recorder.run_id,
+            STEP_VARIABLE: step_id,
+            TRACEPARENT: traceparent(recorder.run_id, step_id),
+        }
 
 
 _lock = threading.RLock()
 _recording: list[ChildEnvironment] = []
 _before: dict[str, str | None] = {}
+_common: dict[tuple[object, ...], dict[str, str]] = {}
+"""What the runs of a place have in common: the same is wanted for the next one."""
+
+_SHAPING = ("PYTHONPATH", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", HOME_VARIABLE)
+"""Variables that `with_plugin` adds to."""
 
 
 def _apply() -> None:
@@ -156,15 +177,11 @@ def _apply() -> None:
     if len(_recording) != 1:
         return
     try:
-        wanted: dict[str, Any] = _recording[0].variables()
+        wanted = _recording[0].variables()
     except OSError:
         return
-    wanted.setdefault(STEP_VARIABLE, None)
     for name, value in wanted.items():
-        present = os.environ.get(name)
-        if value == present and name != STEP_VARIABLE:
-            continue
-        _before[name] = present
+        _before[name] = os.environ.get(name)
         if value is None:
             os.environ.pop(name, None)
         else:

@@ -1,0 +1,90 @@
+"""Where a recording process writes, found once: a service may begin a run every millisecond."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from repotrace import config
+from repotrace.journal import Journal
+from repotrace.storage.keys import key
+
+if TYPE_CHECKING:
+    from repotrace.redact import Redactor
+
+_VALID_FOR = 2.0
+"""Seconds after which it is looked again where a folder belongs: `git init` may come late."""
+
+_VARIABLES = ("REPOTRACE_HOME", "REPOTRACE_STORE", "HOME")
+
+
+class Place(NamedTuple):
+    """Where a program that works in a folder records."""
+
+    home: Path
+    workspace: Path
+
+
+_lock = threading.Lock()
+_places: dict[tuple[str | None, ...], tuple[float, Place]] = {}
+_journals: dict[tuple[str, int, int | None], Journal] = {}
+_redactors: dict[Path, tuple[object, Redactor]] = {}
+
+
+def place_of(start: Path | str, folder: Path | str | None) -> Place:
+    """The home for a program in `start`, and the workspace of `folder` (default: `start`)."""
+    environ = os.environ
+    name = os.path.abspath(start)  # noqa: PTH100 - keeps links as they are
+    known_by = (name, None if folder is None else os.fspath(folder), *map(environ.get, _VARIABLES))
+    now = time.monotonic()
+    known = _places.get(known_by)
+    if known is not None and now - known[0] < _VALID_FOR:
+        return known[1]
+    path = Path(name)
+    place = Place(
+        config.home_for(config.find_store(path, environ), path, environ),
+        config.workspace_for(path if folder is None else Path(folder), environ),
+    )
+    if len(_places) > 1000:
+        _places.clear()
+    _places[known_by] = (now, place)
+    return place
+
+
+def shared_redactor(home: Path) -> Redactor:
+    """The redactor of this process for a home; it knows the secrets of our environment as it is."""
+    seen = dict(getattr(os.environ, "_data", os.environ))
+    known = _redactors.get(home)
+    if known is not None and known[0] == seen:
+        return known[1]
+    from repotrace.redact import Redactor
+
+    redactor = Redactor(key=key(home), variables=os.environ)
+    _redactors[home] = (seen, redactor)
+    return redactor
+
+
+def shared_journal(folder: Path, redactor: Redactor | None, text_limit: int) -> Journal:
+    """The journal of this process in `folder`; closed when the process ends."""
+    known_by = (os.fspath(folder), text_limit, None if redactor is None else id(redactor))
+    with _lock:
+        journal = _journals.get(known_by)
+        if journal is None:
+            journal = Journal(
+                folder,
+                redact=None if redactor is None else redactor.redact,
+                text_limit=text_limit,
+            )
+            if not _journals:
+                atexit.register(_close_all)
+            _journals[known_by] = journal
+        return journal
+
+
+def _close_all() -> None:
+    for journal in list(_journals.values()):
+        journal.close()

@@ -121,7 +121,8 @@ class Recorder:
 
     def pytest_unconfigure(self) -> None:
         """Nothing follows."""
-        os.environ.update(self._taken)
+        for name, value in self._taken.items():
+            os.environ.setdefault(name, value)
         self._writer.close(self._end)
 
     def _tell(self, report: Any, node_id: str, phase: str, outcome: str) -> None:

@@ -45,3 +45,7 @@ class NoCommand(RepoTraceError, ValueError):
 
 class RunNotFound(RepoTraceError, LookupError):
     """No recorded run is meant by this id, or the run has no such step."""
+
+
+class ImportFailed(RepoTraceError, ValueError):
+    """A file is no transcript that we know, or cannot be read as one."""

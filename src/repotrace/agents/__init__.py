@@ -1,0 +1,22 @@
+"""The agents that people use: what their tools mean, and where they keep their sessions."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from repotrace.agents.tools import OTHER, Action, Agent, Tool
+
+__all__ = ["AGENTS", "OTHER", "Action", "Agent", "Tool", "agent"]
+
+AGENTS = {
+    "claude-code": "repotrace.agents.claude_code",
+    "codex": "repotrace.agents.codex",
+    "mini-swe-agent": "repotrace.agents.mini_swe_agent",
+}
+"""The module of each agent; its `AGENT` is imported when it is wanted."""
+
+
+def agent(name: str) -> Agent:
+    """The agent of this name. Raises KeyError if it is unknown."""
+    found: Agent = import_module(AGENTS[name]).AGENT
+    return found

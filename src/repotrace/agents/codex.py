@@ -1,0 +1,41 @@
+"""Codex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from repotrace.agents.tools import Action, Agent, Tool, folder_of
+
+TOOLS = {
+    "exec_command": Tool(Action.RUN, command="cmd"),
+    "shell": Tool(Action.RUN, command="command"),
+    "shell_command": Tool(Action.RUN, command="command"),
+    "local_shell": Tool(Action.RUN, command="command"),
+    "container.exec": Tool(Action.RUN, command="command"),
+    "write_stdin": Tool(Action.OTHER, title="chars"),
+    "apply_patch": Tool(Action.PATCH, content="input"),
+    "read_file": Tool(Action.READ, path="file_path", first="offset", lines="limit"),
+    "list_dir": Tool(Action.LIST, path="dir_path"),
+    "grep_files": Tool(Action.SEARCH, path="path", title="pattern"),
+    "view_image": Tool(Action.READ, path="path"),
+    "update_plan": Tool(Action.PLAN, title="explanation"),
+    "web_search": Tool(Action.WEB, title="query"),
+    "tool_search": Tool(Action.OTHER, title="query"),
+    "spawn_agent": Tool(Action.AGENT, title="message"),
+    "request_user_input": Tool(Action.ASK),
+}
+
+
+def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    """All sessions, the newest first: they lie in folders by day, whatever they worked on."""
+    del folder
+    home = folder_of(environ, "CODEX_HOME", ".codex")
+    for place in ("sessions", "archived_sessions"):
+        found = [
+            p for p in (home / place).rglob("rollout-*.jsonl*") if p.suffix in (".jsonl", ".zst")
+        ]
+        yield from sorted(found, key=lambda path: path.name, reverse=True)
+
+
+AGENT = Agent("codex", "Codex", "codex", TOOLS, sessions)

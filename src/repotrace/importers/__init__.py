@@ -1,0 +1,101 @@
+"""Transcripts of agents become events: one module per format, found by content.
+
+An importer reads its transcript and nothing else: no clock, no environment, no other file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from repotrace.errors import ImportFailed
+from repotrace.importers.lines import Progress, opened
+from repotrace.records.events import Event
+
+__all__ = ["ENTRY_POINTS", "FORMATS", "HEAD", "Importer", "Progress", "detect", "importer", "names"]
+
+HEAD = 64 << 10
+"""Bytes of a file that `sniff` gets to see."""
+
+ENTRY_POINTS = "repotrace.importers"
+"""Entry points of this group add importers; each names a module, or an object like one."""
+
+FORMATS = {
+    "claude-code": "repotrace.importers.claude_code",
+    "codex": "repotrace.importers.codex",
+    "mini-swe-agent": "repotrace.importers.mini_swe_agent",
+}
+"""Where each format lives, in the order in which they are asked."""
+
+
+class Importer(Protocol):
+    """What the module of a format offers."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a constant of the module
+        """The format; the `source` of its runs."""
+        ...
+
+    def sniff(self, head: bytes, path: Path) -> bool:
+        """Whether this is a transcript of the format. `head` is its beginning, empty for a
+        folder."""
+        ...
+
+    def read(self, path: Path, *, progress: Progress = ...) -> Iterator[Event]:
+        """The events of the transcript, nearly in the order of time.
+
+        Raises ImportFailed, at once or later, if it is not what it seems. Damage that can be
+        passed over is counted in `attributes.import` of the run, see `building.Builder`.
+        """
+        ...
+
+
+def names() -> list[str]:
+    """All formats, those of entry points behind our own."""
+    return [*FORMATS, *(name for name in _others() if name not in FORMATS)]
+
+
+def importer(name: str) -> Importer:
+    """The importer of a format. Raises ImportFailed if there is none."""
+    if name in FORMATS:
+        module: Importer = import_module(FORMATS[name])
+        return module
+    others = _others()
+    if name not in others:
+        raise ImportFailed(
+            f"No importer is called {name!r}.", hint=f"There are: {', '.join(names())}"
+        )
+    found: Importer = others[name]()
+    return found
+
+
+def detect(path: Path) -> Importer:
+    """The importer that knows the transcript by its content. Raises ImportFailed for none."""
+    head = head_of(path)
+    for name in names():
+        found = importer(name)
+        if found.sniff(head, path):
+            return found
+    raise ImportFailed(
+        f"{path} is no transcript that we know.",
+        hint=f"Say what it is with --format; known are: {', '.join(names())}",
+    )
+
+
+def head_of(path: Path) -> bytes:
+    """The beginning of a file, unpacked; empty for a folder. Raises ImportFailed."""
+    if path.is_dir():
+        return b""
+    with opened(path) as stream:
+        try:
+            return stream.read(HEAD)
+        except (OSError, EOFError, ValueError) as error:
+            raise ImportFailed(f"{path} cannot be read: {error}.") from error
+
+
+def _others() -> dict[str, Callable[[], Importer]]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.load for point in entry_points(group=ENTRY_POINTS)}

@@ -1,0 +1,250 @@
+"""What the tools of Codex were given and answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from repotrace.agents import Action
+from repotrace.importers import patches
+from repotrace.importers.building import (
+    Builder,
+    Call,
+    Data,
+    Result,
+    operation,
+    parts_text,
+    script_of,
+    text_of,
+)
+from repotrace.importers.effects import normalised
+from repotrace.records.run import OperationType
+
+__all__ = [
+    "End",
+    "Result",
+    "call_of",
+    "end_of",
+    "implied_call",
+    "output_text",
+    "result_of",
+    "spawned_by",
+    "still_running",
+]
+
+
+class End(NamedTuple):
+    """What the events of a call tell of its end."""
+
+    script: str | None = None
+    cwd: str | None = None
+    exit_code: int | None = None
+    stdout: str | None = None
+    stderr: str = ""
+    duration: float | None = None
+    changes: Data | None = None
+    """By path, as Codex names them."""
+    failed: bool = False
+
+    def joined(self, later: End) -> End:
+        """What two events of one call tell together."""
+        facts = {
+            name: value for name, value in later._asdict().items() if value not in (None, "", False)
+        }
+        return self._replace(**facts)
+
+
+def spawned_by(source: Any) -> str | None:
+    """The session that started this one as a sub-agent."""
+    if not isinstance(source, dict):
+        return None
+    spawn = source.get("subagent")
+    spawn = spawn.get("thread_spawn", spawn) if isinstance(spawn, dict) else None
+    found = spawn.get("parent_thread_id") if isinstance(spawn, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def call_of(item: Data, kind: str) -> tuple[str, Any]:
+    """Name and arguments of a call."""
+    if kind == "local_shell_call":
+        action = item.get("action")
+        return "local_shell", action if isinstance(action, dict) else {}
+    if kind in ("web_search_call", "tool_search_call", "image_generation_call"):
+        given = item.get("action") or item.get("arguments") or {}
+        return kind.removesuffix("_call"), given
+    name = text_of(item.get("name")) or kind
+    if kind == "custom_tool_call":
+        given = item.get("input")
+        decoded = _decoded(given) if name != "apply_patch" else None
+        return name, decoded if isinstance(decoded, dict) else {"input": given}
+    arguments = _decoded(item.get("arguments"))
+    if name == "apply_patch" and isinstance(arguments, dict) and "input" not in arguments:
+        return name, {"input": arguments.get("patch"), **arguments}
+    return name, arguments
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def output_text(output: Any) -> str:
+    """The output of a call as the model is shown it."""
+    if isinstance(output, str):
+        return output
+    found = parts_text(output, ("input_text", "text", "output_text"))
+    if found or output in (None, [], {}):
+        return found
+    if isinstance(output, dict) and isinstance(output.get("content"), str):
+        return str(output["content"])
+    return text_of(output)
+
+
+_RUNNING = re.compile(r"^Process running with session ID \d+", re.MULTILINE)
+_HEADER = re.compile(
+    r"\A(?:Chunk ID: .*\n)?(?:Exit code: (?P<code>-?\d+)\n)?Wall time: (?P<wall>[\d.]+) seconds\n"
+    r"(?:Process exited with code (?P<other>-?\d+)\n)?(?:Original token count: \d+\n)?"
+    r"(?:Total output lines: \d+\n)?Output:\n"
+)
+
+
+def still_running(text: str) -> bool:
+    """Whether a command had not ended when its output was asked for."""
+    return _RUNNING.search(text[:500]) is not None
+
+
+def end_of(kind: str, payload: Data) -> End:
+    """What an event of the end of a command or patch says."""
+    if kind in ("FileChange", "patch_apply_end"):
+        changes = payload.get("changes")
+        failed = payload.get("success") is False or payload.get("status") in ("failed", "declined")
+        return End(changes=changes if isinstance(changes, dict) else {}, failed=failed)
+    output = payload.get("aggregated_output")
+    stdout = output if isinstance(output, str) else payload.get("stdout")
+    duration = payload.get("duration")
+    seconds = None
+    if isinstance(duration, dict):
+        parts = [duration.get(name) for name in ("secs", "nanos")]
+        if all(isinstance(part, int) for part in parts):
+            seconds = parts[0] + parts[1] / 1e9  # type: ignore[operator]
+    code = payload.get("exit_code")
+    cwd = payload.get("cwd")
+    return End(
+        script=script_of(payload.get("command")),
+        cwd=cwd.removeprefix("file://") if isinstance(cwd, str) else None,
+        exit_code=code if isinstance(code, int) else None,
+        stdout=stdout if isinstance(stdout, str) else None,
+        stderr="" if isinstance(output, str) else text_of(payload.get("stderr")),
+        duration=seconds,
+        failed=payload.get("status") in ("failed", "declined") and code is None,
+    )
+
+
+def implied_call(end: End) -> tuple[str, Data]:
+    """Name and arguments of a call of which only the end was written."""
+    if end.changes is not None:
+        return "apply_patch", {"input": ", ".join(map(str, end.changes))}
+    return "exec_command", {"cmd": end.script or "", **({"workdir": end.cwd} if end.cwd else {})}
+
+
+def result_of(builder: Builder, call: Call | None, text: str, end: End | None) -> Result:
+    """The result of a call, from the output that was shown and what events tell."""
+    code, wall, body = _shown(text)
+    if end is None:
+        end = End(exit_code=code, stdout=body, duration=wall)
+    failed = end.failed or (end.exit_code is None and _refused(text))
+    operations: list[Data] = []
+    exit_code = code if end.exit_code is None else end.exit_code
+    if not failed and exit_code in (None, 0):
+        if end.changes is not None:
+            operations = _changes(builder, end.changes)
+        elif call is not None and call.tool.action is Action.PATCH:
+            operations = _envelope(call, text_of(call.arguments.get(call.tool.content)))
+    patched = call is not None and call.tool.action is Action.PATCH
+    return Result(
+        text,
+        failed=failed or (patched and exit_code not in (None, 0)),
+        exit_code=exit_code,
+        stdout=body if end.stdout is None else end.stdout,
+        stderr=end.stderr,
+        exact=end.stdout is not None and "tokens truncated…" not in end.stdout,
+        duration=wall if end.duration is None else end.duration,
+        operations=operations,
+    )
+
+
+def _shown(text: str) -> tuple[int | None, float | None, str]:
+    """Exit code, seconds and output within what the model was shown."""
+    match = _HEADER.match(text)
+    if match is not None:
+        inner = _shown(text[match.end() :])
+        code = match["code"] or match["other"]
+        own = int(code) if code is not None else inner[0]
+        return own, float(match["wall"]), inner[2]
+    if text.startswith("{"):
+        value = _decoded(text)
+        facts = value.get("metadata") if isinstance(value, dict) else None
+        if isinstance(facts, dict) and isinstance(value.get("output"), str):
+            code, wall = facts.get("exit_code"), facts.get("duration_seconds")
+            return (
+                code if isinstance(code, int) else None,
+                float(wall) if isinstance(wall, int | float) else None,
+                value["output"],
+            )
+    match = re.match(r"Exit code: (-?\d+)\nWall time: ([\d.]+) seconds\nOutput:\n", text)
+    if match is not None:
+        return int(match[1]), float(match[2]), text[match.end() :]
+    return None, None, text
+
+
+def _refused(text: str) -> bool:
+    marks = ("failed in sandbox", "exec_command failed", "apply_patch verification failed")
+    return text.startswith(("rejected by user", "exec error", *marks)) or "\nrejected" in text[:200]
+
+
+def _changes(builder: Builder, changes: Data) -> list[Data]:
+    found: list[Data] = []
+    for name, change in changes.items():
+        if not isinstance(change, dict):
+            continue
+        path = builder.path(name)
+        kind = change.get("type") or next(iter(change), None)
+        facts = change if "type" in change else change.get(str(kind), {})
+        facts = facts if isinstance(facts, dict) else {}
+        moved = facts.get("move_path")
+        if kind == "add" and isinstance(facts.get("content"), str):
+            found.append(operation(path, OperationType.CREATE, content_after=facts["content"]))
+        elif kind == "delete":
+            found.append(operation(path, OperationType.DELETE))
+        elif kind == "update" and isinstance(facts.get("unified_diff"), str):
+            diff = facts["unified_diff"]
+            if isinstance(moved, str) and moved:
+                target = builder.path(moved)
+                made = operation(target, OperationType.CREATE, patch=diff, renamed_from=path)
+                found += [operation(path, OperationType.DELETE), made]
+            else:
+                found.append(operation(path, OperationType.EDIT, patch=diff))
+    return found
+
+
+def _envelope(call: Call, text: str) -> list[Data]:
+    """The operations of a patch as it was asked for, where no event tells of them."""
+    found: list[Data] = []
+    for kind, name, target, section in patches.envelope_files(text):
+        path = normalised(call.cwd, name)
+        if kind == "delete":
+            found.append(operation(path, OperationType.DELETE))
+        elif kind == "add":
+            found.append(operation(path, OperationType.CREATE, patch=section))
+        elif target is not None:
+            moved = normalised(call.cwd, target)
+            made = operation(moved, OperationType.CREATE, patch=section, renamed_from=path)
+            found += [operation(path, OperationType.DELETE), made]
+        else:
+            found.append(operation(path, OperationType.EDIT, patch=section))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -30,24 +31,80 @@ _NEEDED = frozenset(
 """Regenerable folders that commands need; all others are caches, and nobody misses those."""
 _ODD = "ID-"
 _PENDING = "CAPTURING-"
+_AT = "AT-"
 """Reports have no upper-case letters in their ids."""
+_FOR = "for the reports in "
+_A_DAY = 86400.0
 
 
-def ref_of_report(report_id: str) -> str:
-    """The name under which the snapshot store keeps the state of a report."""
+def ref_of_report(report_id: str, root: Path | None = None) -> str:
+    """The name under which the snapshot store keeps the state of a report.
+
+    Work trees share their home: a report whose name is taken by one of another store has its
+    `root` in it.
+    """
     fits = ".." not in report_id and ".lock" not in report_id and not report_id.endswith(".")
-    return f"reports/{report_id if fits else _ODD + os.fsencode(report_id).hex()}"
+    name = report_id if fits else _ODD + os.fsencode(report_id).hex()
+    return f"reports/{name}" + (f".{_AT}{_digest(root)}" if root is not None else "")
 
 
-def report_of_ref(ref: str) -> str | None:
-    """The id that `ref_of_report` was given; None for the files of a capture that goes on."""
-    name = ref.removeprefix("reports/")
-    if name.startswith(_PENDING):
-        return None
-    if name.startswith(_ODD):
+def forget_files(store: Store, report_id: str) -> None:
+    """Lets go of the files of a report, as where it is deleted or recorded anew."""
+    snapshots, root = store.snapshots, _absolute(store.reports.root)
+    snapshots.delete(ref_of_report(report_id, root))
+    if _owner(snapshots, ref_of_report(report_id)) in (None, root):
+        snapshots.delete(ref_of_report(report_id))
+
+
+def abandoned(store: Store, *, now: float) -> list[str]:
+    """The names of states whose report is gone, in whatever store it was, or never came.
+
+    A capture that goes on has a day, of the moment `now` in seconds since 1970.
+    """
+    snapshots = store.snapshots
+    found = []
+    for ref in snapshots.refs():
+        kind, _, name = ref.partition("/")
+        if kind != "reports":
+            continue
+        if name.startswith(_PENDING):
+            taken = [state.taken_at for state in snapshots.history(ref)]
+            if not taken or now - max(taken) > _A_DAY:
+                found.append(ref)
+            continue
+        root = _owner(snapshots, ref) or _absolute(store.reports.root)
+        if not (root / f"{_report_id(name)}.json").exists():
+            found.append(ref)
+    return found
+
+
+def _report_id(name: str) -> str:
+    plain = name.partition(f".{_AT}")[0]
+    if plain.startswith(_ODD):
         with suppress(ValueError):
-            return os.fsdecode(bytes.fromhex(name.removeprefix(_ODD)))
-    return name
+            return os.fsdecode(bytes.fromhex(plain.removeprefix(_ODD)))
+    return plain
+
+
+def _owner(snapshots: SnapshotStore, ref: str) -> Path | None:
+    """The store whose report the state is kept for; None if nobody said."""
+    if ref not in snapshots.refs():
+        return None
+    import ast
+
+    for state in reversed(snapshots.history(ref)):
+        if state.message.startswith(_FOR):
+            with suppress(ValueError, SyntaxError):
+                return Path(str(ast.literal_eval(state.message.removeprefix(_FOR))))
+    return None
+
+
+def _absolute(root: Path) -> Path:
+    return Path(os.path.realpath(root))
+
+
+def _digest(root: Path) -> str:
+    return hashlib.sha1(os.fsencode(root), usedforsecurity=False).hexdigest()[:12]
 
 
 class KeptFiles:
@@ -61,6 +118,7 @@ class KeptFiles:
         facts: FileState | None = None,
         snapshots: SnapshotStore | None = None,
         ref: str | None = None,
+        root: Path | None = None,
         problem: str | None = None,
     ) -> None:
         self.facts = facts
@@ -69,6 +127,7 @@ class KeptFiles:
         """Why they are missing, where one would expect them to be there."""
         self._snapshots = snapshots
         self._ref = ref
+        self._root = root
 
     def __enter__(self) -> Self:
         return self
@@ -86,12 +145,20 @@ class KeptFiles:
         if self._snapshots is None or self._ref is None:
             return
         try:
-            found = self._snapshots.rename(self._ref, ref_of_report(report_id))
+            found = self._snapshots.rename(self._ref, self._free(report_id))
         except OSError as error:
             raise RepoTraceError(f"The files are not kept: {error.strerror}.") from error
         if not found:
             raise RepoTraceError("The files are not kept: their state was cleaned up meanwhile.")
         self._ref = None
+
+    def _free(self, report_id: str) -> str:
+        """A name that no report of another store has."""
+        plain = ref_of_report(report_id)
+        owner = _owner(self._snapshots, plain) if self._snapshots is not None else None
+        if owner in (None, self._root) or not (owner / f"{report_id}.json").exists():
+            return plain
+        return ref_of_report(report_id, self._root)
 
     def discard(self) -> None:
         """Forgets them if no report has claimed them."""
@@ -125,9 +192,11 @@ def keep_files(
         if too_open is not None:
             return KeptFiles(FileState(reason=redactor.redact(too_open), workspace=shown))
         snapshots = store.snapshots
+        root = _absolute(store.reports.root)
+        said = f"{_FOR}{str(root)!a}"
         ref = f"reports/{_PENDING}{os.getpid()}-{os.urandom(6).hex()}"
         try:
-            snapshot = snapshots.take(workspace, ref=ref, deadline=DEADLINE, message="capture")
+            snapshot = snapshots.take(workspace, ref=ref, deadline=DEADLINE, message=said)
         except RepoTraceError as error:  # too wide: nobody expects it
             reason = redactor.redact(error.message)
             return KeptFiles(FileState(reason=reason, workspace=shown))
@@ -146,7 +215,7 @@ def keep_files(
         not_captured=listed,
         not_captured_count=count,
     )
-    return KeptFiles(facts, snapshots, ref)
+    return KeptFiles(facts, snapshots, ref, root)
 
 
 def _too_open(workspace: Path) -> str | None:

@@ -29,7 +29,7 @@ from repotrace.cli.options import (
 )
 from repotrace.comparison import Match
 from repotrace.errors import RepoTraceError
-from repotrace.filestate import KeptFiles, keep_files, ref_of_report
+from repotrace.filestate import KeptFiles, forget_files, keep_files
 from repotrace.readable import shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun
@@ -137,7 +137,7 @@ def _accept(
         new = accepted(report, result, options, files=files.facts)
         opened.store.reports.save(new)
         # Those of the old record go in any case.
-        opened.store.snapshots.delete(ref_of_report(report.id))
+        forget_files(opened.store, report.id)
         files.claim(report.id)
         note(f"accepted: {report.id} now records {_ending(result.observed)}")
         files.settle()

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from repotrace.records.command import CommandRun, CommandSpec, Places
 from repotrace.redact import restore
-from repotrace.system.editable import editable_paths
 
 _OURS = ("REPOTRACE_STORE", "REPOTRACE_HOME")
 _OF_ANOTHER_REPOSITORY = (
@@ -235,6 +234,9 @@ def _in_copy(
     recorded: CommandRun, env: dict[str, str], move: _Move, copy: Copied
 ) -> dict[str, str]:
     """`env` with the paths of the copy, and with its code before that of the old place."""
+    # Late: every capture imports this module, and few commands run in a copy.
+    from repotrace.system.editable import editable_paths
+
     moved = {
         name: value if name in _OURS or name in ("PATH", "VIRTUAL_ENV") else move.argument(value)
         for name, value in env.items()

@@ -15,6 +15,8 @@ from repotrace.errors import RunNotFound
 from repotrace.storage import LATEST, Store
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from repotrace.records.run import Run
 
 StoreOption = Annotated[
@@ -58,6 +60,9 @@ PathsOption = Annotated[
     list[str] | None,
     typer.Option("--path", metavar="GLOB", help="These paths only; may be repeated"),
 ]
+
+
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Globals(NamedTuple):
@@ -111,6 +116,25 @@ def the_run(opened: Opened, ref: str) -> Run:
         newest = runs.get(ref)
         note(f"no run was recorded in {workspace}; the newest of all is {newest.id}")
         return newest
+
+
+def moment_given(text: str, now: datetime) -> datetime:
+    """The moment that `2h`, `3d`, `90s`, `2w` before `now` is, or that an ISO date names.
+
+    A date without a time zone is one of the local zone. Raises BadParameter for anything else.
+    """
+    import re
+    from datetime import UTC, datetime, timedelta
+
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|d|w)", text.strip())
+    try:
+        if match:
+            return now - timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time: write 30min, 2h, 3d, 2w or a date such as 2026-03-01"
+        ) from None
 
 
 def inherited(opened: Opened) -> dict[str, str]:

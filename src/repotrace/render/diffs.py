@@ -90,6 +90,10 @@ class Span(NamedTuple):
     style: str = ""
 
 
+type Line = Sequence[Span]
+"""The pieces of one line."""
+
+
 def diff_view(diff: bytes) -> DiffView:
     """`diff`, one or more files of a unified diff, to be printed with `soft_wrap=True`.
 
@@ -108,7 +112,7 @@ class DiffView:
         colours = console.color_system is not None and not console.no_color
         for line in diff_lines(self._diff, syntax=colours):
             for span in line:
-                yield Segment(span.text, _style(span.style))
+                yield Segment(span.text, style_of(span.style))
             yield Segment.line()
 
 
@@ -232,7 +236,8 @@ def _lexer(name: str) -> Lexer | None:
 
 
 @cache
-def _style(style: str) -> Style | None:
+def style_of(style: str) -> Style | None:
+    """The style of a `Span`."""
     return Style.parse(style) if style else None
 
 

@@ -157,12 +157,10 @@ class Overview:
         end = start + min(length, HEAD)
         return head_of_block(block[0], end)[start:end].decode("utf-8", "replace")
 
-    def spent(self, run_id: str) -> dict[str, Spent]:
-        """What the model calls of each step used. Calls of no step are under ``""``."""
-        rows = self._connection.execute(
-            "SELECT step_id, tokens_used, cost_usd FROM llm_interactions WHERE run_id = ?",
-            (run_id,),
-        )
+    def spent(self, run_id: str, step_ids: Sequence[str] | None = None) -> dict[str, Spent]:
+        """What the model calls of each step used, of all steps or of some."""
+        query = "SELECT step_id, tokens_used, cost_usd FROM llm_interactions WHERE run_id = ?"
+        rows = self._of_steps(query, run_id, step_ids)
         spent: dict[str, Spent] = {}
         for step_id, tokens, cost in rows:
             call = Spent(1, tokens, Decimal(cost or 0), int(cost is None and tokens > 0))
@@ -170,40 +168,70 @@ class Overview:
             spent[name] = spent[name].plus(call) if name in spent else call
         return spent
 
-    def changes(self, run_id: str) -> dict[str, list[Change]]:
-        """The file operations of each step."""
-        rows = self._connection.execute(
+    def call_before(self, run_id: str, call_id: str) -> tuple[str, str] | None:
+        """The step and the id of the model call before this one; None for the first."""
+        row = self._connection.execute(
+            "SELECT step_id, id FROM llm_interactions WHERE run_id = ? AND (timestamp, rowid) <"
+            " (SELECT timestamp, rowid FROM llm_interactions WHERE run_id = ? AND id = ?)"
+            " ORDER BY timestamp DESC, rowid DESC LIMIT 1",
+            (run_id, run_id, bound(call_id)),
+        ).fetchone()
+        return None if row is None else (_word(row[0]), _word(row[1]))
+
+    def changes(
+        self, run_id: str, step_ids: Sequence[str] | None = None
+    ) -> dict[str, list[Change]]:
+        """The file operations of each step, of all steps or of some."""
+        query = (
             "SELECT step_id, file_path, operation_type, coalesce(lines_added, 0),"
             " coalesce(lines_removed, 0) FROM file_operations WHERE run_id = ?"
-            " ORDER BY timestamp, rowid",
-            (run_id,),
         )
+        rows = self._of_steps(query, run_id, step_ids, " ORDER BY timestamp, rowid")
         changes: dict[str, list[Change]] = defaultdict(list)
         for step_id, path, *rest in rows:
             changes[_word(step_id)].append(Change(_word(path), *rest))
         return changes
 
-    def reads(self, run_id: str) -> dict[str, int]:
-        """How many different files each step read."""
+    def change_times(self, run_id: str) -> list[tuple[datetime, str]]:
+        """When files were seen to have changed, and the steps that changed them, in order."""
         rows = self._connection.execute(
-            "SELECT step_id, count(DISTINCT file_path) FROM file_reads"
-            " WHERE run_id = ? AND kind = 'read' GROUP BY step_id",
+            "SELECT DISTINCT timestamp, step_id FROM file_operations WHERE run_id = ?"
+            " ORDER BY timestamp",
             (run_id,),
         )
+        return [(from_moment(at), _word(step_id)) for at, step_id in rows]
+
+    def reads(self, run_id: str, step_ids: Sequence[str] | None = None) -> dict[str, int]:
+        """How many different files each step read, of all steps or of some."""
+        query = (
+            "SELECT step_id, count(DISTINCT file_path) FROM file_reads"
+            " WHERE run_id = ? AND kind = 'read'"
+        )
+        rows = self._of_steps(query, run_id, step_ids, " GROUP BY step_id")
         return {_word(step_id): count for step_id, count in rows}
 
-    def commands(self, run_id: str, step_ids: Sequence[str]) -> dict[str, list[Ended]]:
-        """How the commands of these steps ended."""
+    def commands(
+        self, run_id: str, step_ids: Sequence[str] | None = None
+    ) -> dict[str, list[Ended]]:
+        """How the commands of each step ended, of all steps or of some."""
+        query = (
+            "SELECT step_id, command_line, exit_code, duration FROM command_runs WHERE run_id = ?"
+        )
         found: dict[str, list[Ended]] = defaultdict(list)
-        for part in _parts(step_ids):
-            rows = self._connection.execute(
-                "SELECT step_id, command_line, exit_code, duration FROM command_runs"
-                f" WHERE run_id = ? AND step_id IN ({_marks(part)}) ORDER BY timestamp, rowid",
-                (run_id, *map(bound, part)),
-            ).fetchall()
-            for step_id, line, *rest in rows:
-                found[_word(step_id)].append(Ended(self._head(line) or "", *rest))
+        rows = list(self._of_steps(query, run_id, step_ids, " ORDER BY timestamp, rowid"))
+        for step_id, line, *rest in rows:
+            found[_word(step_id)].append(Ended(self._head(line) or "", *rest))
         return found
+
+    def _of_steps(
+        self, query: str, run_id: str, step_ids: Sequence[str] | None, end: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
+        if step_ids is None:
+            yield from self._connection.execute(query + end, (run_id,))
+            return
+        for part in _parts(step_ids):
+            where = f" AND step_id IN ({_marks(part)})"
+            yield from self._connection.execute(query + where + end, (run_id, *map(bound, part)))
 
     # --- Tests ------------------------------------------------------------------------------
 
@@ -257,12 +285,6 @@ class Overview:
             Result(_word(step_id), _word(node_id), outcome, state_id)
             for (step_id, node_id), (_, _, outcome, state_id) in last.items()
         ]
-
-    # --- Runs -------------------------------------------------------------------------------
-
-    def count_runs(self) -> int:
-        """How many runs there are."""
-        return int(self._connection.execute("SELECT count(*) FROM runs").fetchone()[0])
 
 
 def _weight(phase: str, outcome: str) -> int:

@@ -212,6 +212,12 @@ class RunStore:
             (*values, -1 if limit is None else limit),
         )
 
+    def count(self) -> int:
+        """How many runs there are."""
+        with self._database.reading() as connection:
+            query = "SELECT count(*) FROM runs"
+            return 0 if connection is None else int(connection.execute(query).fetchone()[0])
+
     def get(self, ref: str = LATEST, *, workspace: str | None = None) -> Run:
         """The run that `ref` means; see `resolve`."""
         found = self._runs("WHERE id = ?", (self.resolve(ref, workspace=workspace),))

@@ -1,0 +1,189 @@
+"""`runs list` and `runs show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from repotrace.read.lines import StepLines, counts_of, seconds_between
+from repotrace.read.views import (
+    GridRow,
+    LeftOut,
+    RetryTotals,
+    RunLine,
+    RunList,
+    RunView,
+    StepLine,
+    TestGrid,
+    TestRun,
+)
+from repotrace.records.run import FAILING, Run, RunStatus, StepStatus, StepType
+from repotrace.storage import Store
+from repotrace.storage.overview import Outline, Overview, Spent
+
+ENDS = 100
+"""Steps that a table shows from either end of a long run."""
+
+BETWEEN = 100
+"""Steps that it shows between them, at most: failures and test runs."""
+
+GRID_TESTS = 100
+GRID_RUNS = 100
+
+_NOTABLE = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
+_TESTING = frozenset({StepType.TEST, StepType.GATE, StepType.VERIFICATION})
+
+
+def list_runs(
+    store: Store,
+    *,
+    workspace: str | None = None,
+    status: str | None = None,
+    outcome: str | None = None,
+    agent: str | None = None,
+    tag: str | None = None,
+    since: datetime | None = None,
+    limit: int | None = None,
+) -> RunList:
+    """The runs that fit all that is given, the newest first; of one work tree if it is named."""
+    runs = store.runs.list(
+        workspace=workspace,
+        status=status,
+        outcome=outcome,
+        agent=agent,
+        tag=tag,
+        since=since,
+        limit=None if limit is None else limit + 1,
+    )
+    elsewhere = 0
+    if workspace is not None and not runs and not store.runs.list(workspace=workspace, limit=1):
+        elsewhere = store.runs.count()
+    return RunList(
+        runs=tuple(map(_line, runs[:limit])), more=len(runs[:limit]) < len(runs),
+        elsewhere=elsewhere,
+    )  # fmt: skip
+
+
+def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
+    """A run with its steps and tests.
+
+    Of a long run the first and last hundred steps, failures and test runs; `whole`: all.
+    """
+    with store.runs.overview() as overview:
+        if overview is None:
+            return RunView(run=run, duration=duration_of(run))
+        lines = StepLines(overview, run)
+        chosen = lines.outline if whole else _chosen(lines)
+        retries = [step for step in lines.outline if step.attempt > 1]
+        tested = [step for step in chosen if step.id in lines.tested]
+        return RunView.model_construct(
+            schema_version=1,
+            run=run,
+            duration=duration_of(run),
+            retries=_retries(retries, lines.spent(retries)),
+            interrupted_steps=sum(step.status == StepStatus.INTERRUPTED for step in lines.outline),
+            steps=tuple(lines.of(chosen)),
+            left_out=tuple(_left_out(lines.outline, chosen)),
+            grid=_grid(overview, lines, tested if whole else tested[-GRID_RUNS:], whole=whole),
+        )
+
+
+def stream_steps(store: Store, run: Run) -> Iterator[StepLine]:
+    """All steps of a run, read by and by."""
+    with store.runs.overview() as overview:
+        if overview is not None:
+            lines = StepLines(overview, run)
+            yield from lines.of(lines.outline)
+
+
+def duration_of(run: Run) -> float | None:
+    """From the start to the end, or to the newest event where the end was not told.
+
+    None while it is running.
+    """
+    if run.completed_at is None and run.status == RunStatus.RUNNING:
+        return None
+    return seconds_between(run.started_at, run.completed_at or run.last_event_at)
+
+
+def _line(run: Run) -> RunLine:
+    fields = {name: getattr(run, name) for name in RunLine.model_fields if name != "duration"}
+    return RunLine.model_construct(**fields, duration=duration_of(run))
+
+
+def _chosen(lines: StepLines) -> list[Outline]:
+    steps = lines.outline
+    if len(steps) <= 2 * ENDS:
+        return steps
+    between = [
+        step
+        for step in steps[ENDS:-ENDS]
+        if step.status in _NOTABLE or step.step_type in _TESTING or step.id in lines.tested
+    ]
+    return [*steps[:ENDS], *between[-BETWEEN:], *steps[-ENDS:]]
+
+
+def _left_out(steps: Sequence[Outline], chosen: Sequence[Outline]) -> Iterator[LeftOut]:
+    if len(steps) == len(chosen):
+        return
+    shown = {step.number for step in chosen}
+    after, count = 0, 0
+    for step in steps:
+        if step.number not in shown:
+            count += 1
+            continue
+        if count:
+            yield LeftOut(after=after, count=count)
+        after, count = step.number, 0
+
+
+def _retries(steps: Sequence[Outline], spent: dict[str, Spent]) -> RetryTotals:
+    """A retry within another one counts once."""
+    total = Spent()
+    seconds = 0.0
+    names = {step.id for step in steps}
+    for step in steps:
+        if step.parent_id not in names:
+            total = total.plus(spent[step.id])
+            seconds += seconds_between(step.started_at, step.completed_at) or 0.0
+    return RetryTotals(
+        count=len(steps),
+        tokens=total.tokens,
+        cost_usd=total.cost,
+        unpriced_calls=total.unpriced,
+        duration=seconds,
+    )
+
+
+def _grid(
+    overview: Overview, lines: StepLines, steps: Sequence[Outline], *, whole: bool
+) -> TestGrid:
+    run = lines.run
+    failed = overview.failed_tests(run.id)
+    columns = {step.id: number for number, step in enumerate(steps)}
+    cells: dict[str, list[str | None]] = {name: [None] * len(steps) for name in failed}
+    for result in overview.results_of_tests(run.id, failed):
+        if result.step_id in columns:
+            cells[result.node_id][columns[result.step_id]] = result.outcome
+    rows = [GridRow(node_id=name, outcomes=tuple(found)) for name, found in cells.items()]
+    rows.sort(key=lambda row: row.last not in FAILING)
+    shown = rows if whole else rows[:GRID_TESTS]
+    return TestGrid(
+        runs=tuple(_columns(lines, steps)),
+        runs_left_out=len(lines.tested) - len(steps),
+        tests=tuple(shown),
+        left_out=len(rows) - len(shown),
+        never_failed=max(0, run.totals.tests - len(failed)),
+    )
+
+
+def _columns(lines: StepLines, steps: Sequence[Outline]) -> Iterator[TestRun]:
+    results = lines.results(steps)
+    for step in steps:
+        found = results[step.id]
+        yield TestRun(
+            step_number=step.number,
+            started_at=step.started_at,
+            tests=counts_of(result.outcome for result in found),
+            patch=lines.patch(step, found),
+        )

@@ -1,0 +1,131 @@
+"""`play`: one step whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repotrace.errors import RunNotFound
+from repotrace.read.diffs import step_diff
+from repotrace.read.lines import StepLines
+from repotrace.read.views import StateView, StepView
+from repotrace.records.base import encode_bytes
+from repotrace.records.run import FileOperation, LLMInteraction, Run
+from repotrace.storage import Store
+
+LACKING = 100
+"""Paths that a state lacks of which is told."""
+
+MESSAGE_FIELDS = frozenset({"prompt", "response", "messages", "response_message", "tools"})
+"""The fields of a model call that hold its conversation."""
+
+CONTENT_FIELDS = frozenset({"content_before", "content_after"})
+"""The fields of a file operation that hold the files."""
+
+
+def play_step(store: Store, run: Run, number: int) -> StepView:
+    """All of one step; its long texts are loaded when they are read.
+
+    Raises RunNotFound if there is no such step.
+    """
+    step = store.runs.step(run.id, number)
+    with store.runs.overview() as overview:
+        if overview is None:
+            raise RunNotFound(f"Run {run.id} is gone.")
+        lines = StepLines(overview, run)
+        outline = lines.by_id[step.id]
+        (line,) = lines.of([outline])
+        before, after = lines.states.before(outline), lines.states.after(outline)
+        last, parts = lines.outline[-1].number, lines.parts(step.id)
+    after = _with_reason(store, run, after)
+    return StepView.model_construct(
+        schema_version=1,
+        run_id=run.id,
+        last_step=last,
+        line=line,
+        step=step,
+        parts=tuple(parts),
+        interactions=tuple(store.runs.interactions(run.id, step.id)),
+        operations=tuple(store.runs.operations(run.id, step.id)),
+        reads=tuple(store.runs.reads(run.id, step.id)),
+        logs=tuple(store.runs.logs(run.id, step.id)),
+        commands=tuple(store.runs.commands(run.id, step.id)),
+        tests=tuple(store.runs.tests(run.id, step.id)),
+        before=before,
+        after=after,
+    )
+
+
+def step_json(store: Store, view: StepView, *, messages: bool, contents: bool) -> dict[str, Any]:
+    """The view in plain values, with or without conversations, and with or without contents of
+    files and their `diff`."""
+    shown = view
+    if not messages:
+        calls = tuple(_without(call, MESSAGE_FIELDS) for call in view.interactions)
+        shown = shown.model_copy(update={"interactions": calls})
+    if not contents:
+        operations = tuple(_without(change, CONTENT_FIELDS) for change in view.operations)
+        shown = shown.model_copy(update={"operations": operations})
+    plain = shown.json_object()
+    for name, wanted, fields in (
+        ("interactions", messages, MESSAGE_FIELDS),
+        ("operations", contents, CONTENT_FIELDS),
+    ):
+        if not wanted:
+            plain[name] = [
+                {key: value for key, value in item.items() if key not in fields}
+                for item in plain[name]
+            ]
+    if contents:
+        plain["diff"] = encode_bytes(step_diff(store, view).diff)
+    return plain
+
+
+def call_before(store: Store, run: Run, view: StepView) -> LLMInteraction | None:
+    """The last model call of the run before those of the step."""
+    if not view.interactions:
+        return None
+    with store.runs.overview() as overview:
+        found = overview.call_before(run.id, view.interactions[0].id) if overview else None
+    if found is None:
+        return None
+    step_id, name = found
+    return next(
+        (call for call in store.runs.interactions(run.id, step_id) if call.id == name), None
+    )
+
+
+def repeated_messages(
+    view: StepView, before: LLMInteraction | None
+) -> list[tuple[int, LLMInteraction]]:
+    """Each model call with how many of its messages repeat the call before."""
+    counted = []
+    for call in view.interactions:
+        repeated = 0
+        for one, other in zip(before.messages if before else (), call.messages, strict=False):
+            if one != other:
+                break
+            repeated += 1
+        counted.append((repeated, call))
+        before = call
+    return counted
+
+
+def _without[R: (LLMInteraction, FileOperation)](record: R, fields: frozenset[str]) -> R:
+    """The record without what these fields hold, and without loading it."""
+    kept = {name: getattr(record, name) for name in type(record).model_fields if name not in fields}
+    return type(record).model_construct(**kept)
+
+
+def _with_reason(store: Store, run: Run, state: StateView) -> StateView:
+    """The state with why it is not exact, and what it lacks of the workspace."""
+    found = state
+    if state.step_number:
+        reason = store.runs.step(run.id, state.step_number).state_reason
+        found = found.model_copy(update={"reason": reason})
+    if state.state_id is not None:
+        lacking = store.snapshots.lacking(f"runs/{run.id}", state.state_id)
+        paths = tuple(item.path for item in lacking.not_captured)
+        count = len(paths) + lacking.more
+        update = {"not_captured": paths[:LACKING], "not_captured_count": count}
+        found = found.model_copy(update=update)
+    return found

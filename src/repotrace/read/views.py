@@ -1,0 +1,273 @@
+"""The view records: what the faces show of runs, versioned.
+
+Fields are only added, with defaults; a change of meaning raises the `schema_version`. Durations
+are seconds, times UTC, costs US dollars. `View.model_json_schema()` gives the schema of a view.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from repotrace.records.base import OsText, Record
+from repotrace.records.run import (
+    ExecutionStep,
+    FileOperation,
+    FileRead,
+    LLMInteraction,
+    LogEntry,
+    Run,
+    RunTotals,
+    StepCommand,
+    TestOutcome,
+)
+
+
+class View(Record):
+    """What a face shows."""
+
+    def json_object(self) -> dict[str, Any]:
+        """The view in plain values, as `--json` prints it."""
+        return self.model_dump(mode="json")
+
+
+class RunLine(Record):
+    """A run in a list."""
+
+    id: str
+    started_at: datetime
+    completed_at: datetime | None = None
+    duration: float | None = None
+    """From the start to the end, or to the newest event of a run that did not say its end.
+    None while it is running."""
+    status: str
+    """A `RunStatus`, or a word of its writer's own."""
+    outcome: str | None = None
+    """A `RunOutcome`."""
+    agent: str | None = None
+    agent_version: str | None = None
+    task_id: str | None = None
+    task: str | None = None
+    source: str = ""
+    environment: str | None = None
+    models: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    workspace: OsText | None = None
+    parent_run_id: str | None = None
+    totals: RunTotals = RunTotals()
+
+
+class RunList(View):
+    """`runs list`."""
+
+    schema_version: int = 1
+    runs: tuple[RunLine, ...] = ()
+    """The newest first."""
+    more: bool = False
+    """Whether others fit that the limit left out."""
+    elsewhere: int = 0
+    """Runs of other work trees, where only those of one were asked for and it has none."""
+
+
+class TestCounts(Record):
+    """How the tests of one step ended, each counted once."""
+
+    __test__ = False
+
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+    """And those that were expected to fail and did."""
+
+    @property
+    def total(self) -> int:
+        return self.passed + self.failed + self.errors + self.skipped
+
+    @property
+    def failing(self) -> int:
+        return self.failed + self.errors
+
+
+class Patch(Record):
+    """The files that something ran on, and whose work they were."""
+
+    state_id: str | None = None
+    """None where no states were kept; the steps are those of the newest change then."""
+    steps: tuple[int, ...] = ()
+    """Numbers of the steps whose change is the newest in the state. Empty where that is not
+    known, and where the files are `unchanged`."""
+    unchanged: bool = False
+    """No step had changed anything yet."""
+    quality: str = "exact"
+    """A `StateQuality`."""
+    ambiguous: bool = False
+    """Other steps were at work when the change was made, so it may be theirs."""
+
+
+class CommandLine(Record):
+    """A command of a step, on one line."""
+
+    command_line: str
+    exit_code: int | None = None
+    """As a shell has it; None: not known."""
+    duration: float | None = None
+
+
+class StepLine(Record):
+    """A step in a table. Files, tokens and costs are those of the step and of its parts."""
+
+    number: int
+    id: str
+    parent: int | None = None
+    """Number of the step that this one is a part of."""
+    depth: int = 0
+    """How many steps it is a part of."""
+    step_type: str
+    description: str = ""
+    tool: str | None = None
+    """The agent's name of the tool."""
+    reason: str | None = None
+    """The beginning of the words that led to it."""
+    status: str
+    """A `StepStatus`, or a word of its writer's own."""
+    error: str | None = None
+    """The beginning."""
+    label: str | None = None
+    started_at: datetime
+    duration: float | None = None
+    """None as long as it has not ended."""
+    attempt: int = 1
+    retry_of: int | None = None
+    """Number of the step that is tried again."""
+    files_read: int = 0
+    files: tuple[OsText, ...] = ()
+    """The paths that it changed."""
+    lines_added: int = 0
+    lines_removed: int = 0
+    commands: tuple[CommandLine, ...] = ()
+    tests: TestCounts | None = None
+    """None for a step that ran no tests."""
+    patch: Patch | None = None
+    """What the tests ran on."""
+    failing_tests: tuple[str, ...] = ()
+    """The first of them."""
+    llm_calls: int = 0
+    tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    """Of the calls whose cost is known."""
+    unpriced_calls: int = 0
+    state_id: str | None = None
+    state_quality: str | None = None
+    ambiguous: bool = False
+    """Another step ran at the same time, so changes of files may be either's."""
+
+
+class LeftOut(Record):
+    """Steps that a table leaves out."""
+
+    after: int
+    """The number of the step before them."""
+    count: int
+
+
+class TestRun(Record):
+    """A column of the grid: a step that ran tests."""
+
+    __test__ = False
+
+    step_number: int
+    started_at: datetime
+    tests: TestCounts
+    patch: Patch | None = None
+
+
+class GridRow(Record):
+    """A row of the grid: a test that failed at some time."""
+
+    node_id: str
+    outcomes: tuple[str | None, ...]
+    """A `TestResult` for each column; None where it did not run."""
+
+    @property
+    def last(self) -> str | None:
+        """Its newest outcome."""
+        return next((outcome for outcome in reversed(self.outcomes) if outcome), None)
+
+
+class TestGrid(Record):
+    """Which test did what in which step."""
+
+    __test__ = False
+
+    runs: tuple[TestRun, ...] = ()
+    runs_left_out: int = 0
+    """Further test runs, before these or between them."""
+    tests: tuple[GridRow, ...] = ()
+    """Those that failed at some time; the ones that fail last come first."""
+    left_out: int = 0
+    """More tests that failed at some time."""
+    never_failed: int = 0
+    """How many others there are."""
+
+
+class RetryTotals(Record):
+    """What the retries of a run cost together."""
+
+    count: int = 0
+    tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    unpriced_calls: int = 0
+    duration: float = 0.0
+
+
+class RunView(View):
+    """`runs show`."""
+
+    schema_version: int = 1
+    run: Run
+    duration: float | None = None
+    """As in `RunLine`."""
+    retries: RetryTotals = RetryTotals()
+    interrupted_steps: int = 0
+    steps: tuple[StepLine, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    grid: TestGrid = TestGrid()
+
+
+class StateView(Record):
+    """The files at a moment."""
+
+    state_id: str | None = None
+    """None: they are not known."""
+    quality: str
+    """A `StateQuality`."""
+    step_number: int = 0
+    """The step that the state is of; 0: it is from before the first one."""
+    reason: str | None = None
+    """Why it is not known, or not exact."""
+    not_captured: tuple[OsText, ...] = ()
+    """Paths of the workspace that it lacks, the first hundred."""
+    not_captured_count: int = 0
+
+
+class StepView(View):
+    """`play --step`: one step whole."""
+
+    schema_version: int = 1
+    run_id: str
+    last_step: int
+    """The highest step number of the run."""
+    line: StepLine
+    step: ExecutionStep
+    parts: tuple[int, ...] = ()
+    """Numbers of the steps that are directly a part of this one."""
+    interactions: tuple[LLMInteraction, ...] = ()
+    operations: tuple[FileOperation, ...] = ()
+    reads: tuple[FileRead, ...] = ()
+    logs: tuple[LogEntry, ...] = ()
+    commands: tuple[StepCommand, ...] = ()
+    tests: tuple[TestOutcome, ...] = ()
+    before: StateView
+    after: StateView

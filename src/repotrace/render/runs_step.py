@@ -1,0 +1,363 @@
+"""One step of a run, whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from repotrace.read.diffs import StepDiff
+from repotrace.read.views import StateView, StepView
+from repotrace.readable import one_line
+from repotrace.records.run import (
+    FileOperation,
+    FileRead,
+    LLMInteraction,
+    LogEntry,
+    StepCommand,
+    TestOutcome,
+)
+from repotrace.render.diffs import Line, Span, diff_lines
+from repotrace.render.runs import patch_of, tests_of
+from repotrace.render.runs_layout import (
+    STATUS_STYLES,
+    captured,
+    cost_of,
+    count,
+    indented,
+    lines_of,
+    phrase,
+    status_word,
+    time_of,
+    tokens_of,
+)
+
+_LEVELS = {"warning": "yellow", "error": "red", "critical": "bold red"}
+_OUTCOMES = {"passed": "green", "failed": "red", "error": "red"}
+_LETTERS = {"create": ("A", "green"), "edit": ("M", "yellow"), "delete": ("D", "red")}
+_PATHS_SHOWN = 20
+_PASSED_SHOWN = 10
+
+type Repeated = Sequence[tuple[int, LLMInteraction]]
+"""Each model call with how many of its messages repeat the call before."""
+
+
+def step_view(
+    view: StepView,
+    *,
+    diff: StepDiff | None = None,
+    messages: Repeated | None = None,
+    colours: bool = True,
+) -> Iterator[Line]:
+    """All of a step, a section for each kind of fact; sections without any are left out.
+
+    `diff` and `messages` are given where they are to be shown in full.
+    """
+    step = view.step
+    yield from step_head(view)
+    if step.input_context:
+        yield from _text("Input", step.input_context)
+    if step.reason:
+        yield from _text("Reason", step.reason)
+    if view.interactions:
+        yield from _title("Model calls")
+        yield from indented(_calls(view.interactions, messages))
+    outputs = {item.command.stdout.text.strip() for item in view.commands}
+    if step.output_result and step.output_result.strip() not in outputs:
+        yield from _text("Output", step.output_result)
+    if step.error:
+        yield from _text("Error", step.error)
+    if view.logs:
+        yield from _title("Logs")
+        yield from indented(line for entry in view.logs for line in _log(entry))
+    if view.reads:
+        yield from _title("Files read")
+        yield from indented(_reads(view.reads))
+    if view.operations:
+        yield from _title("Files changed")
+        yield from indented(changes(view.operations))
+        if diff is not None:
+            yield from indented(_diff(diff, colours=colours))
+    if view.commands:
+        yield from _title("Commands")
+        yield from indented(line for item in view.commands for line in _command(item))
+    if view.tests:
+        yield from _title("Tests")
+        yield from indented(_tests(view))
+    yield from _title("State")
+    yield from indented(_state(view.after))
+
+
+def step_head(view: StepView) -> Iterator[Line]:
+    """Which step it is, what it did, and how it ended."""
+    line = view.line
+    yield [
+        Span(f"Step {line.number} of {view.last_step}", "bold"),
+        Span(" · "),
+        Span(one_line(line.step_type), "cyan"),
+        Span(" · "),
+        Span(status_word(line.status), STATUS_STYLES.get(line.status, "")),
+        Span(f" · {time_of(line.duration)}" if line.duration is not None else "", "dim"),
+        Span(f" · {line.started_at:%Y-%m-%d %H:%M:%S} UTC", "dim"),
+    ]
+    if line.description:
+        yield [Span(one_line(line.description))]
+    facts = []
+    if line.tool:
+        facts.append(f"tool {one_line(line.tool)}")
+    if line.attempt > 1:
+        of = f" of step {line.retry_of}" if line.retry_of else ""
+        facts.append(f"attempt {line.attempt}{of}")
+    if line.label:
+        facts.append(f"checkpoint {one_line(line.label)}")
+    if line.parent:
+        facts.append(f"part of step {line.parent}")
+    if view.parts:
+        facts.append("parts: " + ", ".join(map(str, view.parts[:20]))
+                     + (", …" if len(view.parts) > 20 else ""))  # fmt: skip
+    if line.ambiguous:
+        facts.append("another step was at work meanwhile: changes may be either's")
+    if facts:
+        yield [Span(" · ".join(facts), "dim")]
+
+
+def _title(name: str) -> Iterator[Line]:
+    yield []
+    yield [Span(name, "bold")]
+
+
+def _text(name: str, text: str) -> Iterator[Line]:
+    yield from _title(name)
+    yield from indented(captured(text))
+
+
+# --- Model calls ----------------------------------------------------------------------------
+
+
+def _calls(calls: Sequence[LLMInteraction], messages: Repeated | None) -> Iterator[Line]:
+    if messages is None:
+        for call in calls:
+            yield _call(call)
+            if call.error:
+                yield [Span(f"  error: {phrase(call.error)}", "red")]
+        return
+    for repeated, call in messages:
+        yield _call(call)
+        if repeated:
+            said = f"… {count(repeated, 'message')} as in the call before (all of them: --json)"
+            yield [Span(f"  {said}", "dim")]
+        for message in call.messages[repeated:]:
+            yield from indented(_message(message))
+        if call.prompt:
+            yield from indented(_said("prompt", call.prompt))
+        if call.response_message:
+            yield from indented(_message(call.response_message))
+        elif call.response:
+            yield from indented(_said("response", call.response))
+        if call.error:
+            yield from indented(_said("error", call.error))
+
+
+def _call(call: LLMInteraction) -> Line:
+    used = [f"{tokens_of(call.tokens_used)} tokens"]
+    details = [
+        f"{tokens_of(number)} {word}"
+        for number, word in (
+            (call.input_tokens, "in"),
+            (call.output_tokens, "out"),
+            (call.cache_read_tokens, "from cache"),
+            (call.cache_write_tokens, "to cache"),
+            (call.reasoning_tokens, "of reasoning"),
+        )
+        if number
+    ]
+    if details:
+        used[0] += f" ({', '.join(details)})"
+    used.append("cost not known" if call.cost_usd is None else cost_of(call.cost_usd))
+    if call.duration is not None:
+        used.append(time_of(call.duration))
+    if call.stop_reason:
+        used.append(one_line(call.stop_reason))
+    if call.attempts > 1:
+        used.append(f"{call.attempts} attempts")
+    purpose = f" for {one_line(call.purpose)}" if call.purpose != "execution" else ""
+    name = one_line(call.model) or "unknown model"
+    return [Span(name, "cyan"), Span(f"{purpose} · {' · '.join(used)}")]
+
+
+def _message(message: Mapping[str, Any]) -> Iterator[Line]:
+    role = message.get("role")
+    name = one_line(role) if isinstance(role, str) else "message"
+    content = message.get("content")
+    if isinstance(content, str):
+        yield from _said(name, content)
+    elif isinstance(content, list):
+        yield [Span(name, "bold")]
+        for part in content:
+            yield from indented(_part(part))
+    extra = {key: value for key, value in message.items() if key not in ("role", "content")}
+    if not isinstance(content, str | list):
+        yield [Span(name, "bold")]
+    if extra:
+        yield from indented(captured(_as_json(extra)))
+
+
+def _part(part: object) -> Iterator[Line]:
+    if not isinstance(part, Mapping):
+        yield from captured(part if isinstance(part, str) else _as_json(part))
+        return
+    kind, text = part.get("type"), part.get("text")
+    if kind in ("text", "thinking") and isinstance(text, str):
+        if kind == "thinking":
+            yield [Span("thinking", "dim")]
+        yield from captured(text)
+    elif kind == "tool_call":
+        yield [Span("calls ", "dim"), Span(one_line(str(part.get("name"))), "cyan")]
+        arguments = part.get("arguments")
+        yield from indented(captured(arguments if isinstance(arguments, str) else
+                                     _as_json(arguments)))  # fmt: skip
+    elif kind == "tool_result":
+        yield [Span("result" + (", an error" if part.get("is_error") else ""), "dim")]
+        content = part.get("content")
+        for piece in content if isinstance(content, list) else [content]:
+            yield from indented(_part(piece))
+    elif kind == "image":
+        yield [Span(f"picture {one_line(str(part.get('media_type', '')))}", "dim")]
+    else:
+        yield from captured(_as_json(dict(part)))
+
+
+def _said(who: str, text: str) -> Iterator[Line]:
+    yield [Span(who, "bold")]
+    yield from indented(captured(text))
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+# --- What hangs on a step ---------------------------------------------------------------------
+
+
+def _log(entry: LogEntry) -> Iterator[Line]:
+    first, *rest = captured(entry.message)
+    style = _LEVELS.get(entry.level, "dim")
+    logger = f" {one_line(entry.logger)}" if entry.logger else ""
+    yield [
+        Span(f"{entry.timestamp:%H:%M:%S} ", "dim"),
+        Span(f"{one_line(entry.level)}{logger}: ", style),
+        *first,
+    ]
+    yield from indented(rest)
+    if entry.data:
+        yield from indented(captured(_as_json(entry.data)))
+
+
+def _reads(reads: Sequence[FileRead]) -> Iterator[Line]:
+    for read in reads:
+        lines = ""
+        if read.first_line is not None:
+            last = "" if read.last_line is None else f"-{read.last_line}"
+            lines = f":{read.first_line}{last}"
+        kind = "" if read.kind == "read" else f"  ({one_line(read.kind)})"
+        yield [Span(f"{one_line(read.file_path)}{lines}"), Span(kind, "dim")]
+
+
+def changes(operations: Sequence[FileOperation]) -> Iterator[Line]:
+    """A line for each file operation: what happened to which path, and how much."""
+    for operation in operations:
+        letter, style = _LETTERS.get(operation.operation_type, ("?", ""))
+        source = operation.renamed_from
+        name = one_line(operation.file_path)
+        notes = []
+        if operation.is_binary:
+            notes.append("binary")
+        elif operation.lines_added is not None or operation.lines_removed is not None:
+            notes.append(lines_of(operation.lines_added or 0, operation.lines_removed or 0))
+        before, after = operation.mode_before, operation.mode_after
+        if before is not None and after is not None and before != after:
+            notes.append(f"mode {before & 0o7777:o} → {after & 0o7777:o}")
+        if operation.origin != "observed":
+            notes.append(one_line(operation.origin))
+        yield [
+            Span(f"{letter} ", style),
+            Span(name if source is None else f"{one_line(source)} → {name}"),
+            Span("  " + ", ".join(notes) if notes else "", "dim"),
+        ]
+
+
+def _diff(diff: StepDiff, *, colours: bool) -> Iterator[Line]:
+    if diff.diff:
+        yield []
+        yield from diff_lines(diff.diff, syntax=colours)
+    for operation in diff.unknown:
+        yield [Span(f"the contents of {one_line(operation.file_path)} were not kept", "yellow")]
+
+
+def _command(item: StepCommand) -> Iterator[Line]:
+    first, *rest = captured(item.command_line)
+    yield [Span("$ ", "dim"), *first]
+    yield from indented(rest)
+    run = item.command
+    if item.background:
+        ending, style = "left running", "yellow"
+    elif item.exit_code is None:
+        ending, style = "how it ended is not known", "yellow"
+    elif run.exit_code is None and run.termination != "exited":
+        ending, style = one_line(run.ending), "red"
+    else:
+        ending, style = f"exit code {item.exit_code}", "red" if item.exit_code else "green"
+    took = "" if item.duration is None else f" after {time_of(item.duration)}"
+    where = f" in {one_line(run.cwd)}" if run.cwd else ""
+    yield [Span(f"→ {ending}", style), Span(f"{took}{where}", "dim")]
+    for name, stream in (("stdout", run.stdout), ("stderr", run.stderr)):
+        if stream.head or stream.tail:
+            if name == "stderr":
+                yield [Span("stderr", "dim")]
+            yield from indented(captured(stream.text))
+
+
+def _tests(view: StepView) -> Iterator[Line]:
+    if view.line.tests is not None:
+        said = " ".join(filter(None, (tests_of(view.line.tests), patch_of(view.line.patch))))
+        yield [Span(said, "red" if view.line.tests.failing else "green")]
+    passed = [outcome for outcome in view.tests if outcome.outcome == "passed"]
+    others = [outcome for outcome in view.tests if outcome.outcome != "passed"]
+    for outcome in [*others, *passed[:_PASSED_SHOWN]]:
+        yield from _outcome(outcome)
+    if len(passed) > _PASSED_SHOWN:
+        yield [Span(f"… {len(passed) - _PASSED_SHOWN} more passed", "dim")]
+
+
+def _outcome(outcome: TestOutcome) -> Iterator[Line]:
+    style = _OUTCOMES.get(outcome.outcome, "yellow")
+    phase = "" if outcome.phase == "call" else f" at {one_line(outcome.phase)}"
+    took = "" if outcome.duration is None else f"  {time_of(outcome.duration)}"
+    yield [
+        Span(f"{one_line(outcome.outcome):<7} ", style),
+        Span(one_line(outcome.node_id)),
+        Span(f"{phase}{took}", "dim"),
+    ]
+    if outcome.details:
+        yield from indented(captured(outcome.details))
+    elif outcome.message:
+        yield from indented(captured(outcome.message))
+
+
+def _state(state: StateView) -> Iterator[Line]:
+    if state.state_id is None:
+        text = f"{one_line(state.quality)}: the files after this step are not known"
+        yield [Span(text, "yellow")]
+    else:
+        of = f"as step {state.step_number} left them" if state.step_number else "as at the start"
+        style = "green" if state.quality == "exact" else "yellow"
+        yield [
+            Span(one_line(state.quality), style),
+            Span(f" · {one_line(state.state_id)} · {of}"),
+        ]
+    if state.reason:
+        yield from captured(state.reason)
+    if state.not_captured_count:
+        names = ", ".join(one_line(path) for path in state.not_captured[:_PATHS_SHOWN])
+        more = state.not_captured_count - min(_PATHS_SHOWN, len(state.not_captured))
+        yield [Span(f"without: {names}" + (f" and {more} more" if more else ""), "dim")]

@@ -173,6 +173,7 @@ class ReplaySession:
             if word.lower() in ("q", "quit", "exit"):
                 return
             console.answer(word.lower(), rest.strip())
+        print_lines(out, [""])
 
 
 def _read(stdin: TextIO, ask: Callable[[], None]) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import unified_diff
-from typing import Any, TextIO
+from difflib import SequenceMatcher
+from typing import Any, Literal, TextIO
 
 from repotrace.readable import one_line, readable, seconds, size, visible
 from repotrace.records.run import (
@@ -18,8 +18,8 @@ from repotrace.records.run import (
     TestOutcome,
 )
 
-_DIFF_LIMIT = 20_000
-"""Lines above which comparing two contents would take longer than one likes to wait."""
+_COMPARABLE = 10_000_000
+"""Product of the numbers of lines up to which two contents are compared in a moment."""
 _SHORT = 160
 """Characters of a text that is only hinted at."""
 
@@ -167,18 +167,65 @@ def diff_lines(operation: FileOperation) -> Iterator[str]:
     if operation.is_binary or "\0" in old or "\0" in new:
         yield f"{path}: binary, {_size(before)} before, {_size(after)} after"
         return
-    if old.count("\n") + new.count("\n") > _DIFF_LIMIT:
+    matcher = _Trimmed(_lines(old), _lines(new))
+    if matcher.is_long:
         yield f"{path}: too long to be compared here; repotrace runs diff does it"
         return
-    lines = unified_diff(
-        _lines(old),
-        _lines(new),
-        f"a/{path}" if was_there else "/dev/null",
-        f"b/{path}" if is_there else "/dev/null",
-    )
+    changed = list(matcher.get_grouped_opcodes(3))
+    if changed:
+        yield f"--- a/{path}" if was_there else "--- /dev/null"
+        yield f"+++ b/{path}" if is_there else "+++ /dev/null"
+    for group in changed:
+        yield from _hunk(matcher, group)
+
+
+type _Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
+
+
+class _Trimmed(SequenceMatcher[str]):
+    """Compares lines; what both begin and end with is set aside first."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        shorter = min(len(old), len(new))
+        start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+        rest = shorter - start
+        end = next((n for n in range(rest) if old[-1 - n] != new[-1 - n]), rest)
+        differing = old[start : len(old) - end], new[start : len(new) - end]
+        super().__init__(None, *differing, autojunk=False)
+        self.old, self.new = old, new
+        self.is_long = len(differing[0]) * len(differing[1]) > _COMPARABLE
+        self._start, self._end = start, end
+
+    def get_opcodes(self) -> list[_Opcode]:
+        """Those of all lines."""
+        start, end, n, m = self._start, self._end, len(self.old), len(self.new)
+        found: list[_Opcode] = [("equal", 0, start, 0, start)] if start else []
+        for tag, a, b, c, d in super().get_opcodes():
+            found.append((tag, a + start, b + start, c + start, d + start))
+        return found + ([("equal", n - end, n, m - end, m)] if end else [])
+
+
+def _hunk(matcher: _Trimmed, group: Sequence[tuple[str, int, int, int, int]]) -> Iterator[str]:
+    first, last = group[0], group[-1]
+    yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
+    for tag, a, b, c, d in group:
+        if tag == "equal":
+            yield from _marked(" ", matcher.old[a:b])
+        else:
+            yield from _marked("-", matcher.old[a:b])
+            yield from _marked("+", matcher.new[c:d])
+
+
+def _range(start: int, end: int) -> str:
+    count = end - start
+    if count == 1:
+        return f"{start + 1}"
+    return f"{start + 1 if count else start},{count}"
+
+
+def _marked(mark: str, lines: list[str]) -> Iterator[str]:
     for line in lines:
-        text = line.removesuffix("\n")
-        yield visible(text)
+        yield mark + visible(line.removesuffix("\n"))
         if not line.endswith("\n"):
             yield "\\ No newline at end of file"
 

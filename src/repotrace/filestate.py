@@ -218,6 +218,16 @@ def keep_files(
     return KeptFiles(facts, snapshots, ref, root)
 
 
+def held_files(store: Store, facts: FileState) -> KeptFiles:
+    """The files of a state that the store has already, until a report claims them."""
+    if facts.state_id is None:
+        return KeptFiles(facts)
+    root = _absolute(store.reports.root)
+    ref = f"reports/{_PENDING}{os.getpid()}-{os.urandom(6).hex()}"
+    store.snapshots.hold(ref, facts.state_id, f"{_FOR}{str(root)!a}")
+    return KeptFiles(facts, store.snapshots, ref, root)
+
+
 def _too_open(workspace: Path) -> str | None:
     """Why a folder that is no repository is no project either."""
     with suppress(OSError):

@@ -92,12 +92,12 @@ def open_store(ctx: typer.Context, reports: Path | None) -> Opened:
     return Opened(store=Store(home, reports=root), settings=settings, color=said.color)
 
 
-def open_runs(ctx: typer.Context) -> Opened:
+def open_runs(ctx: typer.Context, reports: Path | None = None) -> Opened:
     """`open_store` for commands about runs, with what programs have recorded by now taken in.
 
     What could not be taken in is said on stderr and does not keep from reading the rest.
     """
-    opened = open_store(ctx, None)
+    opened = open_store(ctx, reports)
     done = opened.store.runs.ingest()
     if done.problem is not None:
         complain(f"not all that was recorded could be read: {done.problem}")

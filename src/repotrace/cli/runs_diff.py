@@ -90,7 +90,7 @@ def runs_diff(
     elif stat:
         _print_stat(found)
     else:
-        _print_patch(found)
+        _print_patch(found, opened.color)
     opened.store.close()
 
 
@@ -110,11 +110,21 @@ def _tell_of_doubts(found: RunDiff) -> None:
         )
 
 
-def _print_patch(found: RunDiff) -> None:
+def _print_patch(found: RunDiff, color: str) -> None:
+    colored = color == "always" or (color == "auto" and sys.stdout.isatty())
+    if colored:
+        from repotrace.render.console import console
+        from repotrace.render.diffs import diff_view
+
+        out = console(color=color)
+        for piece in found.patch():
+            out.print(diff_view(piece), soft_wrap=True)
+    else:
+        sys.stdout.flush()
+        for piece in found.patch():
+            sys.stdout.buffer.write(piece)
     sys.stdout.flush()
-    for piece in found.patch():
-        sys.stdout.buffer.write(piece)
-    if sys.stdout.isatty() or not found.operations:
+    if colored or not found.operations:
         note(f"{found.names[0]} → {found.names[1]}: {_sentence(found.summary)}")
 
 

@@ -352,7 +352,7 @@ class _Looking:
 
     def below(self, folder: bytes) -> set[bytes]:
         """All that is in a folder but for folders."""
-        found = set()
+        found: set[bytes] = set()
         for top, folders, files in os.walk(self._base + b"/" + folder):
             links = [name for name in folders if os.path.islink(os.path.join(top, name))]  # noqa: PTH114, PTH118
             inside = os.path.relpath(top, self._base)

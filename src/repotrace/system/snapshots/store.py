@@ -309,6 +309,16 @@ class SnapshotStore:
             commit = fields.get("parent")
         return Lacking()
 
+    def hold(self, ref: str, state_id: str, message: str = "") -> None:
+        """Keeps a state that is in the store under `ref` too.
+
+        Raises RepoTraceError if the store has no such state.
+        """
+        self.state(state_id)
+        name = _full_ref(ref)
+        with locked(self.path / "lock", shared=True, deadline=Deadline()):
+            self._set_ref(name, self._commit(state_id, self._resolve(name), message or "state"))
+
     def rename(self, ref: str, to: str) -> bool:
         """Keeps the states of `ref` under `to`, in place of what was there; False for none."""
         target = self.path / _full_ref(to)

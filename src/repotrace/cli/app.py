@@ -27,6 +27,7 @@ COMMANDS = {
     "set": "repotrace.cli.set_fields:set_fields",
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
+    "runs report": "repotrace.cli.runs_report:runs_report",
     "version": "repotrace.cli.version:version",
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.

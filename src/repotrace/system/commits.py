@@ -1,0 +1,107 @@
+"""Commits of the user's repository, found by what their files hold. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import batched
+from pathlib import Path
+
+from repotrace.system.git import GitError, git
+
+LIMIT = 5_000
+"""Commits that are looked at."""
+
+_BATCH = 100
+_DEADLINE = 60.0
+
+
+def resolved(repository: Path, name: str) -> str | None:
+    """The id of the commit that `name` means; None if it means none here."""
+    if not name or name.startswith("-"):
+        return None
+    try:
+        found = git(
+            ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"],
+            repository,
+            deadline=_DEADLINE,
+        )
+    except GitError:
+        return None
+    return found.decode().strip()
+
+
+def matching(
+    repository: Path, blobs: Mapping[str, str | None], *, before: int | None = None
+) -> str | None:
+    """The newest commit in which each path has the blob that is given; None means no file.
+
+    Commits from after `before` (seconds since 1970) count only where no earlier one matches, and
+    then the oldest. None if none of the last commits does.
+    """
+    paths = {path: oid for path, oid in blobs.items() if "\n" not in path}
+    for batch in batched(_candidates(repository, before), _BATCH):
+        found = _first(repository, batch, paths)
+        if found is not None:
+            return found
+    return None
+
+
+def _candidates(repository: Path, before: int | None) -> Iterator[str]:
+    try:
+        listed = git(
+            ["log", "--all", "--date-order", f"--max-count={LIMIT}", "--format=%H %ct"],
+            repository,
+            deadline=_DEADLINE,
+        )
+    except GitError:
+        return
+    commits = [line.split() for line in listed.decode().splitlines()]
+    later = []
+    for commit, time in commits:
+        if before is None or int(time) <= before:
+            yield commit
+        else:
+            later.append(commit)
+    yield from reversed(later)
+
+
+def _first(repository: Path, commits: Sequence[str], blobs: Mapping[str, str | None]) -> str | None:
+    if not blobs:
+        return commits[0] if commits else None
+    questions = "".join(f"{commit}:{path}\n" for commit in commits for path in blobs)
+    # A path may be no text; the question is asked in the bytes that it has.
+    try:
+        answered = git(
+            ["cat-file", "--batch-check=%(objectname) %(objecttype)"],
+            repository,
+            input=questions.encode("utf-8", "surrogateescape"),
+            deadline=_DEADLINE,
+        )
+    except GitError:
+        return None
+    answers = answered.split(b"\n")
+    for number, commit in enumerate(commits):
+        part = answers[number * len(blobs) : (number + 1) * len(blobs)]
+        if all(_fits(answer, oid) for answer, oid in zip(part, blobs.values(), strict=True)):
+            return commit
+    return None
+
+
+def _fits(answer: bytes, oid: str | None) -> bool:
+    if oid is None:
+        return answer.endswith(b" missing")
+    return answer == f"{oid} blob".encode()
+
+
+def differing(repository: Path, commit: str) -> list[str]:
+    """The paths of the work tree that differ from a commit, untracked files included.
+
+    Ignored files and our own `.repotrace` do not count. Raises GitError.
+    """
+    own = ":(top,exclude).repotrace"
+    command = ["diff", "--name-only", "--no-renames", "-z", commit, "--", ".", own]
+    tracked = git(["-c", "core.fsmonitor=false", *command], repository, deadline=_DEADLINE)
+    command = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", own]
+    others = git(["-c", "core.fsmonitor=false", *command], repository, deadline=_DEADLINE)
+    names = (tracked + others).split(b"\0")
+    return sorted({name.decode("utf-8", "surrogateescape") for name in names if name})

@@ -136,7 +136,7 @@ def _execute(spec: CommandSpec, span: Span) -> CommandResult:
 def _record(span: Span, run: CommandRun, command_id: str, *, is_test: bool) -> None:
     if span._run is None or span.id is None:
         return
-    from repotrace.runs.testing import outcomes_from_output
+    from repotrace.outcomes import outcomes_from_output
 
     recorder = span._run.recorder
     outcomes = outcomes_from_output(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from time import time_ns
 from types import TracebackType
@@ -399,19 +399,6 @@ def span(
     retry_of: object = None,
     **attributes: Any,
 ) -> Span: ...
-
-
-@overload
-def span[T](
-    name: str,
-    fn: Callable[[], Coroutine[Any, Any, T]],
-    *,
-    type: str | None = None,
-    input: object = None,
-    reason: str | None = None,
-    retry_of: object = None,
-    **attributes: Any,
-) -> Coroutine[Any, Any, T]: ...
 
 
 @overload

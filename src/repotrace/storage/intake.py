@@ -8,19 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 from repotrace.journal import redacted
 from repotrace.records.events import Kind
-from repotrace.records.run import RunStatus, StateQuality, StepStatus
+from repotrace.records.run import CostSource, RunStatus, StateQuality, StepStatus
 from repotrace.storage import run_tables as tables
 from repotrace.storage.commands import command_facts
 from repotrace.storage.conversations import Conversations, message_ids
 from repotrace.storage.documents import Documents
 from repotrace.storage.outcome_origins import OutcomeOrigins
-from repotrace.storage.rows import Row, Table, Unusable, bound, integer, load, moment, text
+from repotrace.storage.pricing import price
+from repotrace.storage.rows import (
+    Row,
+    Table,
+    Unusable,
+    bound,
+    cost,
+    from_moment,
+    integer,
+    load,
+    moment,
+    text,
+)
 from repotrace.storage.said import Said, words_of
 from repotrace.storage.texts import TextPool, to_json
 
 if TYPE_CHECKING:
     import sqlite3
 
+_COMPUTED = CostSource.COMPUTED.value
+_PRICED = frozenset(
+    {"model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"}
+)
 _TERMINAL = frozenset({StepStatus.COMPLETED, StepStatus.FAILED})
 
 
@@ -407,9 +423,20 @@ class Intake:
             row.set("tokens_used", used)
         if "cost_usd" in row.changed and values.get("cost_usd") is not None:
             row.set("cost_source", text(data.get("cost_source")) or "given", weak=said.weak)
+        elif values.get("cost_usd") is None or values.get("cost_source") == _COMPUTED:
+            self._price(row)
         if data.get("response") is None and isinstance(data.get("response_message"), dict):
             row.set("response", words_of(data["response_message"]), weak=True)
         self._write_call(row, said)
+
+    def _price(self, row: Row) -> None:
+        """What a call costs that nobody gave a price for."""
+        if not row.changed & _PRICED:
+            return
+        found = price(row.values, from_moment(row.values["timestamp"]))
+        if found is not None:
+            row.set("cost_usd", cost(found))
+            row.set("cost_source", _COMPUTED)
 
     def _write_call(self, row: Row, said: Said) -> None:
         given = said.data.get("messages")

@@ -28,6 +28,8 @@ COMMANDS = {
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
     "runs report": "repotrace.cli.runs_report:runs_report",
+    "runs delete": "repotrace.cli.runs_delete:runs_delete",
+    "runs gc": "repotrace.cli.runs_gc:runs_gc",
     "version": "repotrace.cli.version:version",
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.

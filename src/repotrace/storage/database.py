@@ -105,6 +105,13 @@ class Database:
         with self._readable_errors():
             return self._open_to_read()
 
+    def compact(self) -> None:
+        """Write the file anew without what was deleted. Raises as `writing` does."""
+        with self._readable_errors(), closing(self._connect()) as connection:
+            self._refuse_newer(self._version(connection))
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     # --- Opening --------------------------------------------------------------------------
 
     def _connect(self, path: Path | None = None) -> sqlite3.Connection:

@@ -457,6 +457,14 @@ class SnapshotStore:
         """Bytes on disk."""
         return upkeep.size_of(self.path)
 
+    def needed_size(self) -> int:
+        """Bytes of what refs need, which is about what is left after `prune`."""
+        return upkeep.needed(self) if self.path.is_dir() else 0
+
+    def own_size(self, ref: str, *, gone: Iterable[str] = ()) -> int:
+        """Bytes that go when `ref` is deleted after the refs `gone`, at the next `prune`."""
+        return upkeep.own_size(self, ref, tuple(gone)) if self.path.is_dir() else 0
+
     def finish(self, ref: str | None = None) -> None:
         """At a run's end: packs its objects, and copies those still borrowed from the user."""
         del ref

@@ -16,6 +16,7 @@ from repotrace.system.snapshots.plumbing import locked
 
 _ABANDONED = 6 * 3600
 """Age in seconds from which a temporary file belongs to no living process."""
+_REFS = "refs/repotrace"
 _WORKSPACE_GONE = 14 * 86400
 
 
@@ -44,6 +45,27 @@ def size_of(path: Path) -> int:
                     with suppress(FileNotFoundError):
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
+
+
+def needed(store: Repository) -> int:
+    """Bytes of all that some ref needs: about what `prune` leaves."""
+    return int(store.git(["rev-list", "--objects", "--disk-usage", f"--glob={_REFS}"]) or 0)
+
+
+def own_size(store: Repository, ref: str, gone: Collection[str]) -> int:
+    """Bytes of what only `ref` needs, where the refs `gone` are not there any more."""
+    own = [name for name in _places(ref) if (store.path / name).exists()]
+    if not own:
+        return 0
+    left_out = [name for other in (ref, *gone) for name in _places(other)]
+    command = ["rev-list", "--objects", "--disk-usage", *own, "--not"]
+    command += [f"--exclude={name}" for name in left_out]
+    return int(store.git([*command, f"--glob={_REFS}"]) or 0)
+
+
+def _places(ref: str) -> tuple[str, str]:
+    """Where the states of a ref are, and the contents that are kept for it."""
+    return f"{_REFS}/{ref}", f"{_REFS}/contents/{ref.replace('/', '.', 1)}"
 
 
 def sweep(store: Path) -> None:

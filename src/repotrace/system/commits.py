@@ -87,6 +87,23 @@ def _first(repository: Path, commits: Sequence[str], blobs: Mapping[str, str | N
     return None
 
 
+def present(repository: Path, commit: str, paths: Sequence[str]) -> list[str]:
+    """Those of the paths that are files of a commit."""
+    asked = [path for path in paths if "\n" not in path]
+    questions = "".join(f"{commit}:{path}\n" for path in asked)
+    try:
+        answered = git(
+            ["cat-file", "--batch-check=%(objecttype)"],
+            repository,
+            input=questions.encode("utf-8", "surrogateescape"),
+            deadline=_DEADLINE,
+        )
+    except GitError:
+        return []
+    answers = answered.split(b"\n")
+    return [path for path, answer in zip(asked, answers, strict=False) if answer == b"blob"]
+
+
 def _fits(answer: bytes, oid: str | None) -> bool:
     if oid is None:
         return answer.endswith(b" missing")

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from repotrace.config import Repository, find_repository
 from repotrace.errors import RepoTraceError
-from repotrace.records.command import CommandRun, FileState, Output
+from repotrace.records.command import CommandRun, FileState, Output, Places, RepositoryState
 from repotrace.redact import restore
 from repotrace.system.relocate import Copied, Missing
 
 if TYPE_CHECKING:
     from repotrace.system.snapshots import SnapshotStore
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Source(NamedTuple):
@@ -62,14 +65,14 @@ def source_of(
     """
     files = recorded.files or FileState(reason="nobody asked for them")
     workspace = restore(files.workspace or recorded.places.repository or "", environ)[0]
-    workspace = os.path.normpath("/" + workspace) if workspace else ""
+    workspace = os.path.normpath(os.path.join("/", workspace)) if workspace else ""  # noqa: PTH118
     real_cwd = restore(recorded.places.cwd or recorded.cwd, environ)[0]
     state = recorded.repository
-    commit = state.commit if state else None
+    commit = state.commit if state and _COMMIT.fullmatch(state.commit or "") else None
     repository = _repository_with(commit, [*repositories, Path(workspace)] if workspace else [])
     found = _has_state(files.state_id, snapshots)
     if not found and (state is None or commit is None or state.dirty is not False):
-        raise Missing(f"{_why_no_state(files, snapshots)}, and {_why_no_commit(recorded)}", [])
+        raise Missing(f"{_why_no_state(files, snapshots)}, and {_why_no_commit(state, commit)}", [])
     if not found and repository is None:
         here = f"commit {(commit or '')[:12]} is not here; fetch it"
         raise Missing(f"{_why_no_state(files, snapshots)}, and {here}", [])
@@ -114,13 +117,12 @@ def _why_no_state(files: FileState, snapshots: SnapshotStore | None) -> str:
     return f"its files, state {files.state_id[:12]}, are {where}"
 
 
-def _why_no_commit(recorded: CommandRun) -> str:
-    state = recorded.repository
+def _why_no_commit(state: RepositoryState | None, commit: str | None) -> str:
     if state is None:
         return "it ran in no git repository"
-    if state.commit is None:
+    if commit is None:
         return "there was no commit yet"
-    short = state.commit[:12]
+    short = commit[:12]
     if state.dirty:
         return f"its work tree had changes that commit {short} does not hold"
     return f"nobody knows whether its work tree was as clean as commit {short}"
@@ -202,16 +204,22 @@ class WorkCopy:
         What it used of the old place (a virtual environment, what was linked) belongs to the
         same work tree: unless `exact` its paths in the output become those of the copy.
         """
-        update: dict[str, object] = {}
+        places = dict(observed.places)
         if expected.places.repository is not None:
-            update["places"] = observed.places.model_copy(update={"repository": str(self.root)})
-        old = re.escape(os.fsencode(self.source.workspace))
-        pattern = re.compile(rb"(?<![\w./~-])%b(?![\w.-])" % old)
-        for name in () if exact else ("stdout", "stderr"):
-            output: Output = getattr(observed, name)
-            if not output.cut and pattern.search(output.head):
-                head = pattern.sub(lambda _: os.fsencode(self.root), output.head)
-                update |= {name: output.model_copy(update={"head": head}), "chunks": ()}
+            places["repository"] = str(self.root)
+        update: dict[str, object] = {}
+        old, new = os.fsencode(self.source.workspace), os.fsencode(self.root)
+        pattern = re.compile(rb"(?<![\w./~-])%b(?![\w.-])" % re.escape(old))
+        if not exact:
+            for name, path in places.items():
+                if path is not None:
+                    places[name] = os.fsdecode(pattern.sub(lambda _: new, os.fsencode(path)))
+            for name in ("stdout", "stderr"):
+                output: Output = getattr(observed, name)
+                if not output.cut and pattern.search(output.head):
+                    head = pattern.sub(lambda _: new, output.head)
+                    update |= {name: output.model_copy(update={"head": head}), "chunks": ()}
+        update["places"] = Places(**places)
         return observed.model_copy(update=update)
 
     def close(self) -> None:

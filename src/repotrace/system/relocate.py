@@ -77,8 +77,9 @@ class _Move(NamedTuple):
         """An argument or a value of a variable, moved."""
         if self.texts is None:
             return self.existing(text)
-        if self.path(text) != text and os.path.lexists(self.path(text)):
-            return self.path(text)
+        moved = self.path(text)
+        if moved != text and (os.path.lexists(moved) or os.path.lexists(text)):
+            return self.into_copy(text)
         return self.texts.sub(lambda match: self.into_copy(match[0]), text)
 
 
@@ -219,7 +220,8 @@ def _into_copy(recorded: CommandRun, copy: Copied) -> tuple[str, _Move]:
     pairs = tuple((old, copy.new) for old in dict.fromkeys(olds) if old.strip("/"))
     roots = "|".join(re.escape(old) for old, _ in pairs)
     # To its end a path has nothing that separates it from others in lists and scripts.
-    pattern = rf"(?<![\w./~-])(?:{roots})(?![\w.-])(?:/[^\s:;,'\"=()<>|&`]*)?"
+    start = r"(?:(?<![\w./~-])|(?<=^-[A-Za-z])|(?<=[\s'\"]-[A-Za-z]))"
+    pattern = rf"{start}(?:{roots})(?![\w.-])(?:/[^\s:;,'\"=()<>|&`]*)?"
     return folder, _Move(pairs, re.compile(pattern))
 
 
@@ -242,9 +244,11 @@ def _in_copy(
         for name, value in env.items()
         if name not in _OF_ANOTHER_REPOSITORY
     }
-    venv = moved.get("VIRTUAL_ENV") or recorded.places.venv
-    imported = [move.path(path) for path in editable_paths(venv, copy.old)] if venv else []
-    imported = [path for path in imported if os.path.isdir(path)]  # noqa: PTH112
+    program = os.path.dirname(os.path.dirname(recorded.resolved or ""))  # noqa: PTH120
+    own = (f"{copy.old}/.venv", f"{copy.old}/venv")
+    venvs = dict.fromkeys([moved.get("VIRTUAL_ENV"), recorded.places.venv, program, *own])
+    found = [path for venv in venvs if venv for path in editable_paths(venv, copy.old)]
+    imported = [path for path in map(move.path, dict.fromkeys(found)) if os.path.isdir(path)]  # noqa: PTH112
     if imported:
         before = [moved["PYTHONPATH"]] if moved.get("PYTHONPATH") else []
         moved["PYTHONPATH"] = os.pathsep.join([*before, *imported])

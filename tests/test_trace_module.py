@@ -225,6 +225,25 @@ def test_a_workspace_is_a_folder_or_a_store(workspace: Path) -> None:
         get_execution_steps(workspace / "missing", RUN)
 
 
+def test_a_saved_run_belongs_to_the_work_tree(workspace: Path, tmp_path: Path) -> None:
+    below = workspace / "src"
+    below.mkdir()
+    save_execution_step(below, step(1))
+    linked = tmp_path / "linked"
+    plain_git(workspace, "commit", "--allow-empty", "-qm", "c")
+    plain_git(workspace, "worktree", "add", "-q", str(linked))
+    save_execution_step(linked, step(1, run_id="run-2", started_at=after(99)))
+    store = Store(workspace / ".git" / "repotrace")
+    save_execution_step(store, step(1, run_id="run-3", started_at=after(999)))
+    found = {run.id: run.workspace for run in store.runs.list()}
+    assert found == {RUN: str(workspace), "run-2": str(linked), "run-3": None}
+    save_execution_step(linked, step(2))
+    assert store.runs.get(RUN).workspace == str(workspace)
+    for place, newest in ((workspace, RUN), (linked, "run-2"), (store, "run-3")):
+        (only, *_) = get_execution_steps(place, "latest")
+        assert only.run_id == newest
+
+
 def test_saving_again_replaces(workspace: Path) -> None:
     save_three_steps(workspace)
     save_execution_step(

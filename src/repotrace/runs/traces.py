@@ -48,16 +48,16 @@ def store_of(workspace: Workspace) -> Store:
 
 
 def find_run(workspace: Workspace, run_id: str) -> OpenedRun | None:
-    """The run with this very id, or `latest`, the newest of the workspace; None if there is none.
+    """The run with this very id, or `latest`, the newest of the work tree, else of all; None if
+    there is none.
 
     What programs have written by now is taken in first.
     """
     store = store_of(workspace)
     store.runs.ingest()
     if run_id == LATEST:
-        folder = None if isinstance(workspace, Store) else Path(workspace)
-        root = None if folder is None else str(workspace_for(folder, os.environ))
-        run = next(iter(store.runs.list(workspace=root, limit=1)), None)
+        own = store.runs.list(workspace=_folder_of(workspace), limit=1)
+        run = next(iter(own or store.runs.list(limit=1)), None)
     else:
         run = store.runs.named(run_id)
     return None if run is None else OpenedRun(store, run)
@@ -72,7 +72,7 @@ def save_execution_step(workspace: Workspace, step: ExecutionStep) -> None:
     It gets the number it gives. A number that another step of the run has, or one below 1, gives
     way to the next free one and stays in `metadata["step_number"]`. Secrets in texts are masked.
     """
-    _put(workspace, step)
+    _put(workspace, step, store_of(workspace))
 
 
 def get_execution_steps(workspace: Workspace, run_id: str) -> list[ExecutionStep]:
@@ -89,7 +89,7 @@ def save_llm_interaction(workspace: Workspace, interaction: LLMInteraction) -> N
 
     Secrets in texts are masked.
     """
-    _put(workspace, interaction)
+    _put(workspace, interaction, store_of(workspace))
 
 
 def get_llm_interactions(
@@ -118,7 +118,7 @@ def save_file_operation(workspace: Workspace, op: FileOperation) -> None:
     kept = op.model_copy(update=told | contents)
     if contents and op.lines_added is None and op.lines_removed is None:
         kept = kept.model_copy(update=_counts(store, kept))
-    _put(store, kept)
+    _put(workspace, kept, store)
 
 
 def get_file_operations(
@@ -151,10 +151,18 @@ def load_execution_trace(workspace: Workspace, run_id: str) -> ExecutionTrace | 
     return trace.model_copy(update={"started_at": first[0].started_at})
 
 
-def _put(workspace: Workspace, record: ExecutionStep | LLMInteraction | FileOperation) -> None:
-    store = store_of(workspace)
+def _folder_of(workspace: Workspace) -> str | None:
+    """The folder whose files the runs of a workspace keep; None where only the store is known."""
+    if isinstance(workspace, Store):
+        return None
+    return os.fspath(workspace_for(Path(workspace), os.environ))
+
+
+def _put(
+    workspace: Workspace, record: ExecutionStep | LLMInteraction | FileOperation, store: Store
+) -> None:
     store.runs.ingest()
-    store.runs.put(record)
+    store.runs.put(record, workspace=_folder_of(workspace))
 
 
 def _contents(store: Store, op: FileOperation) -> dict[str, str]:

@@ -40,7 +40,7 @@ from repotrace.storage.rows import Unusable, bound, moment, to_moment
 from repotrace.storage.run_names import id_of, matching
 from repotrace.storage.run_records import Reader
 from repotrace.storage.search import Hit, search
-from repotrace.storage.trace_events import Part, events_of, part_event, step_events
+from repotrace.storage.trace_events import Part, events_of, record_events
 
 if TYPE_CHECKING:
     import sqlite3
@@ -123,18 +123,16 @@ class RunStore:
         """
         return self._add(events_of(trace), whole=True)
 
-    def put(self, record: ExecutionStep | Part) -> None:
+    def put(self, record: ExecutionStep | Part, *, workspace: str | None = None) -> None:
         """Keep one record, as `save` does those of a trace.
 
-        Of a run that nothing else told of the status becomes `UNKNOWN`. A number that another
-        step has, or one below 1, gives way to the next one, and stays in `metadata`.
+        Of a run that nothing else told of the status becomes `UNKNOWN`; `workspace` is the folder
+        of one that names none. A number that another step has, or one below 1, gives way to the
+        next one, and stays in `metadata`.
         """
         if not (record.id and record.run_id):
             raise RepoTraceError("A record needs an id and a run_id to be saved.")
-        if isinstance(record, ExecutionStep):
-            self._add(step_events(record), whole=True)
-        else:
-            self._add([part_event(record)], whole=True)
+        self._add(record_events(record, workspace), whole=True)
 
     def _add(self, events: Iterable[Mapping[str, Any]], *, whole: bool) -> Ingested:
         done = Ingested()

@@ -116,6 +116,17 @@ def part_event(part: Part) -> Event:
     return _event(kind, part.id, part.run_id, part.timestamp, data)
 
 
+def record_events(record: ExecutionStep | Part, workspace: str | None) -> Iterator[Event]:
+    """One record alone; `workspace` is the folder of its run, if that is not known."""
+    events = step_events(record) if isinstance(record, ExecutionStep) else [part_event(record)]
+    for number, event in enumerate(events):
+        if number == 0 and workspace is not None:
+            folder = {"workspace": encode_bytes(workspace.encode("utf-8", "surrogateescape"))}
+            update: Event = {**event, "kind": Kind.RUN_UPDATED, "data": folder, "weak": True}
+            yield update
+        yield event
+
+
 def _facts(record: Any, *, omit: set[str]) -> dict[str, Any]:
     facts = {}
     for name in type(record).model_fields:

@@ -25,9 +25,14 @@ COMMANDS = {
     "report": "repotrace.cli.report:report",
     "generate": "repotrace.cli.generate:generate",
     "set": "repotrace.cli.set_fields:set_fields",
+    "import": "repotrace.cli.import_:import_",
+    "play": "repotrace.cli.play:play",
+    "runs list": "repotrace.cli.runs_list:runs_list",
+    "runs show": "repotrace.cli.runs_show:runs_show",
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
     "runs report": "repotrace.cli.runs_report:runs_report",
+    "runs report-tests": "repotrace.cli.runs_report_tests:runs_report_tests",
     "runs delete": "repotrace.cli.runs_delete:runs_delete",
     "runs gc": "repotrace.cli.runs_gc:runs_gc",
     "version": "repotrace.cli.version:version",
@@ -42,7 +47,7 @@ SECOND_NAMES: dict[str, str] = {
     name.replace("runs ", "work ", 1): place
     for name, place in COMMANDS.items()
     if name.startswith("runs ")
-}
+} | {"work replay": "repotrace.cli.play:work_replay"}
 """Other names of commands, in the hidden group `work`."""
 
 PASS_THROUGH = frozenset({"capture"})

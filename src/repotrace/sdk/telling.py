@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 type FilePath = str | PathLike[str]
 
+_LINE = 100
+"""Characters of an answer that describe its step."""
+
 
 def _here() -> tuple[Span, ActiveRun] | None:
     span = current_span()
@@ -120,10 +123,24 @@ def record_llm(
     if span.id is not None and span.type != "agent":
         span.calls_are_told()
         return run.recorder.record_llm(**known, step_id=span.id)
-    step = _own_step(span, run, "llm", str(known.get("model") or "model call"))
+    step = _own_step(span, run, "llm", _description(known))
     run.recorder.record_llm(**known, step_id=step)
     run.recorder.end_step(step, output_result=as_text(known.get("response")))
     return name
+
+
+def _description(known: Mapping[str, Any]) -> str:
+    """One line for a call: who answered, and what it asks for or says."""
+    message = known.get("response_message")
+    parts = message.get("content") if isinstance(message, Mapping) else None
+    calls = [
+        str(part.get("name"))
+        for part in (parts if isinstance(parts, list) else ())
+        if isinstance(part, Mapping) and part.get("type") == "tool_call"
+    ]
+    said = (as_text(known.get("response")) or "").strip().partition("\n")[0]
+    what = f"asks for {', '.join(calls)}" if calls else said[:_LINE]
+    return ": ".join(filter(None, [str(known.get("model") or ""), what])) or "model call"
 
 
 def record_decision(

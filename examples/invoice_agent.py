@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class ScriptedModel:
     PRICE = (3e-6, 15e-6)
     """Dollars for a token read, and for one written."""
 
-    SCRIPT = (
+    SCRIPT: tuple[tuple[str, str | None, dict[str, str]], ...] = (
         ("Which code knows about terms?", "search", {"pattern": "yearly"}),
         ("`last_day` decides it. I'll read it.", "read", {"path": "billing/terms.py"}),
         ("And what is expected of it.", "read", {"path": "tests/test_terms.py"}),
@@ -109,7 +110,7 @@ def edit(path: str, old: str, new: str) -> str:
     return f"changed {path}"
 
 
-TOOLS = {"search": search, "read": read, "edit": edit}
+TOOLS: dict[str, Callable[..., str]] = {"search": search, "read": read, "edit": edit}
 
 
 def use(tool: str, arguments: dict[str, Any], reason: str) -> str:

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -244,6 +245,26 @@ def test_a_saved_run_belongs_to_the_work_tree(workspace: Path, tmp_path: Path) -
         assert only.run_id == newest
 
 
+@pytest.mark.parametrize("run_id", [str(uuid.UUID(int=7)), "42", "task_1.2-x", "ab12cd34ef56"])
+def test_a_run_may_be_called_anything_usual(workspace: Path, run_id: str) -> None:
+    save_execution_step(workspace, step(1, run_id=run_id))
+    save_file_operation(workspace, change("o", "s1", 1, "a", None, "x", run_id=run_id))
+    trace = load_execution_trace(workspace, run_id)
+    assert trace is not None
+    assert trace.run_id == run_id
+    assert get_step_snapshot(workspace, run_id, 1) == {"a": "x"}
+
+
+@pytest.mark.parametrize("run_id", ["a/b", "..", "-x", "with space", "latest", "a.lock", "\u00e9"])
+def test_a_run_id_that_cannot_name_contents_is_refused(workspace: Path, run_id: str) -> None:
+    refused = pytest.raises(RepoTraceError, match="cannot be the id of a run")
+    with refused:
+        save_execution_step(workspace, step(1, run_id=run_id))
+    with refused:
+        save_file_operation(workspace, change("o", "s1", 1, "a", None, "x", run_id=run_id))
+    assert not (workspace / ".git" / "repotrace").exists()
+
+
 def test_saving_again_replaces(workspace: Path) -> None:
     save_three_steps(workspace)
     save_execution_step(
@@ -323,7 +344,7 @@ def test_a_number_that_is_taken_stays_in_the_metadata(workspace: Path) -> None:
 def test_records_without_an_id_are_refused(workspace: Path) -> None:
     for record in (step(1, run_id=""), ExecutionStep(id="", run_id=RUN, step_number=1,
                                                      started_at=NOON)):  # fmt: skip
-        with pytest.raises(RepoTraceError, match="needs an id"):
+        with pytest.raises(RepoTraceError, match=r"needs an id|cannot be the id"):
             save_execution_step(workspace, record)
     assert get_execution_steps(workspace, RUN) == []
 

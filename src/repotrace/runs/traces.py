@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from repotrace.storage import LATEST, Store
 
 _EMPTY = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 """Git's id of the empty content."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 type Workspace = Store | str | os.PathLike[str]
 """A folder of a project, or the `Store` that keeps its runs."""
@@ -110,6 +113,7 @@ def save_file_operation(workspace: Workspace, op: FileOperation) -> None:
     lines are counted unless `op` counts them. Unless it says where it is known from, it counts as
     `claimed`.
     """
+    _refuse_odd_name(op.run_id)
     store = store_of(workspace)
     told: dict[str, Any] = {}
     if "origin" not in op.model_fields_set:
@@ -158,9 +162,20 @@ def _folder_of(workspace: Workspace) -> str | None:
     return os.fspath(workspace_for(Path(workspace), os.environ))
 
 
+def _refuse_odd_name(run_id: str) -> None:
+    """Run ids name what the snapshot store keeps, and are typed on command lines."""
+    odd = ".." in run_id or run_id.endswith((".", ".lock"))
+    if odd or run_id == LATEST or not _NAME.fullmatch(run_id):
+        raise RepoTraceError(
+            f"{run_id!r} cannot be the id of a run.",
+            hint="Use letters, digits, `.`, `_` and `-`, a letter or digit first.",
+        )
+
+
 def _put(
     workspace: Workspace, record: ExecutionStep | LLMInteraction | FileOperation, store: Store
 ) -> None:
+    _refuse_odd_name(record.run_id)
     store.runs.ingest()
     store.runs.put(record, workspace=_folder_of(workspace))
 

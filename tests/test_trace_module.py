@@ -892,7 +892,7 @@ def histories(draw: st.DrawFn) -> list[Any]:
     return draw(st.permutations(told)) + again
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_results_are_those_of_the_specified_module(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any]

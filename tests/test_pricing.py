@@ -14,7 +14,7 @@ from repotrace.storage import Store
 from repotrace.storage.pricing import price
 
 SUMMER = datetime(2026, 6, 1, tzinfo=UTC)
-OPUS = {
+OPUS: dict[str, Any] = {
     "model": "claude-opus-4-5",
     "provider": "anthropic",
     "input_tokens": 1000,

@@ -6,6 +6,7 @@ import json
 import re
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from test_redact import CARRIERS, IN_CONTEXT, INNOCENT, PROVIDERS, lower, mixed, private_key
 
 from repotrace import secret_rules as rules
-from repotrace.redact import Redactor
+from repotrace.redact import WINDOW, Redactor
 from repotrace.secret_forms import encode, forms_of
 from repotrace.secret_search import QuickLook
 
@@ -26,8 +27,18 @@ VARIABLES = {
     "E_TOKEN": "!!##$$%%&&((77",
     "F_TOKEN": mixed(40, 2),
 }
-PLAIN = Redactor(key=KEY)
-KNOWING = Redactor(key=KEY, variables=VARIABLES, allow=["npm-token", mixed(24)])
+
+
+def experienced(**more: Any) -> Redactor:
+    """A redactor that has seen enough texts to look quickly at the next ones."""
+    redactor = Redactor(key=KEY, **more)
+    for number in range(100):
+        redactor.redact(f"text {number}")
+    return redactor
+
+
+PLAIN = experienced()
+KNOWING = experienced(variables=VARIABLES, allow=["npm-token", mixed(24)])
 
 
 def both_say_the_same(text: str) -> None:
@@ -62,8 +73,16 @@ def test_texts_of_the_words_of_the_rules(text: str) -> None:
 
 
 def test_a_value_that_ends_at_a_mask() -> None:
-    text = "password=hunter2hunter2[REDACTED:npm-token:0123abcd]"
+    text = "password=hunter2hunter2[REDACTED:jwt:0123abcd]"
     assert "hunter2" not in PLAIN.redact(text)
+    both_say_the_same(text)
+
+
+def test_a_token_at_the_start_of_a_piece() -> None:
+    """A long line is masked in pieces; where one begins, a token may."""
+    token = PROVIDERS["github-classic"]
+    text = "x" * (WINDOW - 8192) + token + " y" * 8192
+    assert token not in PLAIN.redact(text)
     both_say_the_same(text)
 
 

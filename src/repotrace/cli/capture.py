@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,7 +131,8 @@ def capture(
             _summarise(stored, report, run)
             if stored.new and files.problem:
                 note(f"the files were not kept: {files.problem}; see --no-snapshot")
-        files.settle()
+        with suppress(KeyboardInterrupt):  # the command is over, and its exit code stands
+            files.settle()
     raise typer.Exit(code)
 
 

@@ -174,7 +174,12 @@ def print_json(value: object) -> None:
     """One JSON object on stdout."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # what is no text can still be escaped
+        text = json.dumps(value, indent=2)
+    sys.stdout.write(text + "\n")
 
 
 def split_tags(text: str) -> list[str]:

@@ -18,10 +18,9 @@ from repotrace.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from repotrace.read.views import StepView
     from repotrace.records.run import Run
+    from repotrace.render.runs_layout import Page
 
 StepOption = Annotated[
     int | None, typer.Option("--step", metavar="N", min=1, help="Print this step in full")
@@ -60,15 +59,14 @@ def play(
         return
     if interactive is None:
         interactive = step is None and sys.stdin.isatty() and sys.stdout.isatty()
-    from repotrace.render.console import console
+    from repotrace.render.runs_layout import Page
 
-    out = console(color=opened.color)
+    page = Page(opened.color)
     if step is None and not interactive:
-        _print_all(opened, found, out, show_llm=show_llm, show_files=bool(files))
+        _print_all(opened, found, page, show_llm=show_llm, show_files=bool(files))
         return
-    view = _print_step(
-        opened, found, step or 1, out, show_llm=show_llm, show_files=files is not False
-    )
+    shown = step or 1
+    view = _print_step(opened, found, shown, page, show_llm=show_llm, show_files=files is not False)
     if interactive and view.line.number < view.last_step:
         note(f"the next step: repotrace play {found.id} --step {view.line.number + 1}")
         note(f"all steps in short: repotrace play {found.id} --no-interactive")
@@ -90,40 +88,36 @@ def work_replay(
 
 
 def _print_step(
-    opened: Opened, run: Run, number: int, out: Console, *, show_llm: bool, show_files: bool
+    opened: Opened, run: Run, number: int, page: Page, *, show_llm: bool, show_files: bool
 ) -> StepView:
     from repotrace.read.diffs import step_diff
     from repotrace.read.steps import call_before, play_step, repeated_messages
-    from repotrace.render.runs_layout import Lines
     from repotrace.render.runs_step import step_view
 
     view = play_step(opened.store, run, number)
+    before = call_before(opened.store, run, view) if show_llm else None
     lines = step_view(
         view,
         diff=step_diff(opened.store, view) if show_files else None,
-        messages=repeated_messages(view, call_before(opened.store, run, view))
-        if show_llm
-        else None,
-        colours=out.color_system is not None and not out.no_color,
+        messages=repeated_messages(view, before) if show_llm else None,
+        coloured=page.coloured,
     )
-    out.print(Lines(lines), soft_wrap=True)
+    page.print(lines)
     return view
 
 
-def _print_all(opened: Opened, run: Run, out: Console, *, show_llm: bool, show_files: bool) -> None:
+def _print_all(opened: Opened, run: Run, page: Page, *, show_llm: bool, show_files: bool) -> None:
     from repotrace.read.runs import stream_steps
     from repotrace.render.runs import streamed
-    from repotrace.render.runs_layout import Lines
 
     steps = stream_steps(opened.store, run)
     if not (show_llm or show_files):
-        for line in streamed(steps, width=out.width):
-            out.print(Lines([line]), soft_wrap=True)
+        page.print(streamed(steps, width=page.width))
         return
     for place, step in enumerate(steps):
         if place:
-            out.print()
-        _print_step(opened, run, step.number, out, show_llm=show_llm, show_files=show_files)
+            page.print([[]])
+        _print_step(opened, run, step.number, page, show_llm=show_llm, show_files=show_files)
 
 
 def _print_json(

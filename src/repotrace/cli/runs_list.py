@@ -68,12 +68,11 @@ def runs_list(
     if as_json:
         print_json(found.json_object())
     elif found.runs:
-        from repotrace.render.console import console
         from repotrace.render.runs import run_list
-        from repotrace.render.runs_layout import Lines
+        from repotrace.render.runs_layout import Page
 
-        out = console(color=opened.color)
-        out.print(Lines(run_list(found.runs, width=out.width, now=now)), soft_wrap=True)
+        page = Page(opened.color)
+        page.print(run_list(found.runs, width=page.width, now=now))
     else:
         selected = any(value is not None for value in (status, outcome, agent, tag, since))
         say("no matching runs" if selected else "no runs recorded")

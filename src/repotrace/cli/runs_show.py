@@ -27,20 +27,17 @@ def runs_show(
     if as_json:
         print_json(view.json_object())
         return
-    from repotrace.render.console import console
     from repotrace.render.runs import grid_lines, run_head, step_table, streamed
-    from repotrace.render.runs_layout import Lines
+    from repotrace.render.runs_layout import Page
 
-    out = console(color=opened.color)
-    width = out.width
-    out.print(Lines(run_head(view, now=datetime.now(UTC))), soft_wrap=True)
+    page = Page(opened.color)
+    page.print(run_head(view, width=page.width, now=datetime.now(UTC)))
     if view.steps:
-        out.print()
+        page.print([[]])
         if all_steps:
-            for line in streamed(stream_steps(opened.store, found), width=width):
-                out.print(Lines([line]), soft_wrap=True)
+            page.print(streamed(stream_steps(opened.store, found), width=page.width))
         else:
-            out.print(Lines(step_table(view, width=width)), soft_wrap=True)
+            page.print(step_table(view, width=page.width))
     if view.grid.tests:
-        out.print()
-        out.print(Lines(grid_lines(view.grid, width=width)), soft_wrap=True)
+        page.print([[]])
+        page.print(grid_lines(view.grid, width=page.width))

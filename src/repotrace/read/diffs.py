@@ -16,7 +16,6 @@ _NOTHING = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
 _NO_OBJECT = "0" * 40
 
-_ID = re.compile("[0-9a-f]{40}")
 _BODY = re.compile(rb"^(?:--- |GIT binary patch|Binary files )", re.MULTILINE)
 _PLAIN = re.compile(rb'[^\x00-\x1f"\\\x7f-\xff]+')
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
@@ -98,8 +97,6 @@ def _of_contents(
     if (old_id is None and not is_new) or (operation.after_id is None and not is_gone):
         return None
     ids = [oid for oid in (old_id, operation.after_id) if oid is not None]
-    if not store.snapshots.path.is_dir() or not all(map(_ID.fullmatch, ids)):
-        return None
     if any(store.snapshots.read_object(oid) is None for oid in ids):
         return None
     path = os.fsencode(operation.file_path)

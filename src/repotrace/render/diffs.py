@@ -22,6 +22,7 @@ _LINE_LIMIT = 2_000
 """Characters of a line above which its hunk is coloured by line alone: made by programs."""
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_INDEX = re.compile(rb"^index ([0-9a-f]{12})[0-9a-f]*\.\.([0-9a-f]{12})[0-9a-f]*")
 _LITERAL = re.compile(rb"(literal|delta) (\d+)")
 _BASE = {"+": "green", "-": "red"}
 
@@ -97,7 +98,8 @@ type Line = Sequence[Span]
 def diff_view(diff: bytes) -> DiffView:
     """`diff`, one or more files of a unified diff, to be printed with `soft_wrap=True`.
 
-    What git writes of binary files is summed up; characters that could act are made visible.
+    What git writes of binary files is summed up, object ids are shortened, and characters that
+    could act are made visible.
     """
     return DiffView(diff)
 
@@ -135,7 +137,7 @@ def diff_lines(diff: bytes, *, syntax: bool = True) -> Iterator[list[Span]]:
         else:
             if line.startswith((b"--- ", b"+++ ")) and not line.endswith(b" /dev/null"):
                 name = _shown(line[4:].strip(b'"\t'))
-            yield [Span(_shown(line), "bold")]
+            yield [Span(_shown(_INDEX.sub(rb"index \1..\2", line)), "bold")]
             number += 1
 
 

@@ -25,6 +25,7 @@ from repotrace.render.runs_layout import (
     status_word,
     time_of,
     tokens_of,
+    wrapped,
 )
 
 ONE_ROW = 150
@@ -43,6 +44,8 @@ _MARKS = {
     "xpassed": ("X", "yellow"),
 }
 _FAILING_SHOWN = 3
+_NAMES = 13
+"""Columns for the names of facts."""
 
 
 # --- Many -----------------------------------------------------------------------------------
@@ -65,7 +68,9 @@ def run_list(runs: Sequence[RunLine], *, width: int, now: datetime) -> Iterator[
         title = " · ".join(filter(None, (one_line(run.agent or ""), phrase(run.task or ""))))
         yield [*line, Span(f"  {fit(title, room).rstrip()}" if title and room > 4 else "")]
         figures = " · ".join(_figures(run.totals, _elapsed(run, now)))
-        yield [Span(f"{'':{widths[0]}}  "), Span(figures, "dim")]
+        margin = " " * (widths[0] + 2)
+        for row in wrapped(figures, _beside(len(margin), width)):
+            yield [Span(margin), Span(row, "dim")]
 
 
 def _run_rows(runs: Sequence[RunLine], width: int, now: datetime) -> Iterator[Line]:
@@ -144,39 +149,46 @@ def _figures(totals: RunTotals, duration: float | None) -> Iterator[str]:
 # --- One ------------------------------------------------------------------------------------
 
 
-def run_head(view: RunView, *, now: datetime) -> Iterator[Line]:
+def run_head(view: RunView, *, width: int, now: datetime) -> Iterator[Line]:
     """What a run was, how it came out, and its totals."""
-    run, totals = view.run, view.run.totals
-    result, style = _result(run)
-    yield [Span(f"Run {one_line(run.id)}", "bold cyan"), Span("  "), Span(result, style)]
+    result, style = _result(view.run)
+    yield [Span(f"Run {one_line(view.run.id)}", "bold cyan"), Span("  "), Span(result, style)]
     for name, text in _facts(view, now):
-        yield [Span(f"{name:<12}", "dim"), Span(text)]
+        for row in wrapped(text, _beside(_NAMES, width)):
+            yield [Span(f"{name:<{_NAMES}}", "dim"), Span(row)]
+            name = ""
     yield []
+    for text in _totals(view):
+        yield from ([Span(row)] for row in wrapped(text, width))
+    lost = view.run.totals.lost
+    if lost:
+        warning = f"{count(lost, 'event')} lost: what was recorded is not all that happened"
+        yield [Span(warning, "bold yellow")]
+
+
+def _totals(view: RunView) -> Iterator[str]:
+    totals, retries = view.run.totals, view.retries
     failed = f", {totals.failed_steps} failed" if totals.failed_steps else ""
     interrupted = f", {view.interrupted_steps} interrupted" if view.interrupted_steps else ""
     read = f"{count(totals.files_read, 'file')} read, {totals.files_modified} edited"
-    tests = f"{count(totals.tests, 'test')} in {count(totals.test_runs, 'test run')}"
     parts = [f"{count(totals.steps, 'step')}{failed}{interrupted}", read]
     if totals.files_modified:
         parts.append(lines_of(totals.lines_added, totals.lines_removed) + " lines")
     if totals.commands:
         parts.append(count(totals.commands, "command"))
     if totals.tests:
+        tests = f"{count(totals.tests, 'test')} in {count(totals.test_runs, 'test run')}"
         failing = f", {totals.tests_failing} failing" if totals.tests_failing else ""
         parts.append(f"{tests}{failing}")
-    yield [Span(" · ".join(parts))]
+    yield " · ".join(parts)
     if totals.llm_calls:
-        yield [Span(_usage(totals))]
-    if view.retries.count:
-        retries = view.retries
+        yield _usage(totals)
+    if retries.count:
         spent = [time_of(retries.duration)]
         if retries.tokens:
-            spent = [f"{tokens_of(retries.tokens)} tokens", *spent]
-            spent.insert(1, cost_of(retries.cost_usd, retries.unpriced_calls))
-        yield [Span(f"{count(retries.count, 'retry', 'retries')}: {', '.join(spent)}")]
-    if totals.lost:
-        yield [Span(f"{count(totals.lost, 'event')} lost: what was recorded is not all that "
-                    "happened", "bold yellow")]  # fmt: skip
+            cost = cost_of(retries.cost_usd, retries.unpriced_calls)
+            spent = [f"{tokens_of(retries.tokens)} tokens", cost, *spent]
+        yield f"{count(retries.count, 'retry', 'retries')}: {', '.join(spent)}"
 
 
 def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
@@ -207,7 +219,10 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
     if run.pinned:
         yield "pinned", "yes"
     for name, value in run.attributes.items():
-        yield one_line(name, 11), one_line(value if isinstance(value, str) else repr(value), 300)
+        yield (
+            one_line(name, _NAMES - 1),
+            one_line(value if isinstance(value, str) else repr(value), 300),
+        )
 
 
 def _given(name: str, value: str | None) -> Iterator[tuple[str, str]]:
@@ -228,7 +243,7 @@ def _usage(totals: RunTotals) -> str:
         cost_of(totals.cost_usd, totals.unpriced_calls),
     ]
     if totals.unpriced_calls:
-        parts.append(f"the cost of {count(totals.unpriced_calls, 'call')} is not known")
+        parts.append(f"cost of {count(totals.unpriced_calls, 'call')} not known")
     return " · ".join(parts)
 
 
@@ -268,8 +283,13 @@ def step_lines(step: StepLine, widths: _Widths | None = None, *, width: int) -> 
     yield _first(step, widths, width)
     margin = widths.number + widths.status + 4 + 2 * step.depth
     for text, style in _details(step):
-        for row in wrapped(text, max(width - margin, 20)) if width < WIDE else [text]:
+        for row in wrapped(text, _beside(margin, width)):
             yield [Span(" " * margin), Span(row, style)]
+
+
+def _beside(margin: int, width: int) -> int:
+    """The columns beside a margin; `WIDE` stays."""
+    return width if width >= WIDE else max(width - margin, 20)
 
 
 def _first(step: StepLine, widths: _Widths, width: int) -> Line:
@@ -324,7 +344,8 @@ def _details(step: StepLine) -> Iterator[tuple[str, str]]:
             yield f"FAILED {one_line(node_id)}", "red"
         if step.tests.failing > _FAILING_SHOWN:
             yield f"… {step.tests.failing - _FAILING_SHOWN} more", "red"
-    if step.error:
+    codes = {f"exit code {command.exit_code}" for command in step.commands}
+    if step.error and step.error not in codes:
         yield f"error: {phrase(step.error)}", "red"
     if step.state_quality not in (None, "exact"):
         yield f"files after this step: {one_line(step.state_quality or '')}", "yellow"
@@ -351,19 +372,6 @@ def patch_of(patch: Patch | None) -> str:
     if patch.ambiguous:
         doubts.append("or of one at work meanwhile")
     return f"on the files of {word} {names}" + (f" ({', '.join(doubts)})" if doubts else "")
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces where that can be."""
-    rows, row = [], ""
-    for word in text.split(" "):
-        longer = f"{row} {word}" if row else word
-        if row and cell_len(longer) > width:
-            rows.append(row)
-            row = word
-        else:
-            row = longer
-    return [*rows, row]
 
 
 # --- Tests ----------------------------------------------------------------------------------

@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import batched
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 
 from repotrace.readable import folded, one_line, readable, seconds, visible, without_escapes
-from repotrace.render.console import WIDE
+from repotrace.render.console import WIDE, console
 from repotrace.render.diffs import Line, Span, style_of
 
 COLOURED = 200_000
 """Characters of captured text above which its own colours are left out."""
 
+_AT_ONCE = 200
+"""Lines that are printed together."""
+
+_LITTLE = 8
+"""Columns that a captured line may be too long by to be made shorter rather than folded."""
+
+_RUN = re.compile(r"([ =_*~.-])\1{9,}")
+_NEWLINE = Span("\n")
 _SGR = re.compile("\x1b\\[([0-9;:]*)m")
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _ATTRIBUTES = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
@@ -29,23 +38,64 @@ _ENDS = {
 }
 
 
-class Lines:
-    """Lines to be printed with `soft_wrap=True`.
+class Page:
+    """Where lines are printed: on stdout, with or without colours."""
 
-    Where the width of a terminal is known, long lines are folded, indented as they were, so that
-    no captured text begins where ours does.
-    """
+    def __init__(self, color: str = "auto") -> None:
+        self._console = console(color=color)
+        self.width = self._console.width
+        """Columns; `WIDE` where the output is no terminal."""
+        self.coloured = self._console.color_system is not None and not self._console.no_color
 
+    def print(self, lines: Iterable[Line]) -> None:
+        """Print lines as they come.
+
+        Where the width of a terminal is known, long lines are folded, indented as they were, so
+        that no captured text begins where ours does.
+        """
+        if self.width < WIDE:
+            lines = (part for line in lines for part in fold(_eased(line, self.width), self.width))
+        for some in batched(lines, _AT_ONCE):
+            if self.coloured:
+                self._console.print(_Coloured(some), soft_wrap=True)
+            else:
+                text = "".join([*(span.text for line in some for span in (*line, _NEWLINE))])
+                self._console.file.write(text)
+        self._console.file.flush()
+
+
+class CapturedLine(list[Span]):
+    """A line of captured text."""
+
+
+class _Coloured:
     def __init__(self, lines: Iterable[Line]) -> None:
         self._lines = lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = console.width
         for line in self._lines:
-            for part in fold(line, width) if width < WIDE else (line,):
-                for span in part:
-                    yield Segment(span.text, style_of(span.style))
-                yield Segment.line()
+            for span in line:
+                yield Segment(span.text, style_of(span.style))
+            yield Segment.line()
+
+
+def _eased(line: Line, width: int) -> Line:
+    """A captured line that was made for a slightly wider terminal, with shorter rules and gaps."""
+    if not isinstance(line, CapturedLine):
+        return line
+    excess = sum(cell_len(span.text) for span in line) - width
+    if not 0 < excess <= _LITTLE:
+        return line
+    eased: list[Span] = []
+    for span in line:
+        runs = (run for run in _RUN.finditer(span.text) if run.start() or run[1] != " ")
+        run = max(runs, key=lambda run: len(run[0]), default=None)
+        if run is None or len(run[0]) < excess + _LITTLE:
+            eased.append(span)
+            continue
+        eased.append(Span(span.text[: run.start()] + span.text[run.start() + excess :], span.style))
+        excess = 0
+    return eased
 
 
 def fold(line: Line, width: int) -> Iterator[Line]:
@@ -89,9 +139,9 @@ def captured(text: str) -> Iterator[Line]:
     text = text.strip("\n") if text.strip() else ""
     if len(text) > COLOURED or "\x1b[" not in text:
         for row in readable(text).split("\n"):
-            yield [Span(row)]
+            yield CapturedLine([Span(row)])
         return
-    line: list[Span] = []
+    line = CapturedLine()
     style: tuple[str, ...] = ()
     for number, piece in enumerate(_SGR.split(folded(text))):
         if number % 2:
@@ -101,7 +151,7 @@ def captured(text: str) -> Iterator[Line]:
         line.append(Span(first, " ".join(style)))
         for row in rest:
             yield line
-            line = [Span(row, " ".join(style))]
+            line = CapturedLine([Span(row, " ".join(style))])
     yield line
 
 
@@ -157,7 +207,8 @@ def _is_colour(word: str, *, back: bool) -> bool:
 def indented(lines: Iterable[Line], by: int = 2) -> Iterator[Line]:
     """Lines further to the right; empty ones stay empty."""
     for line in lines:
-        yield [Span(" " * by), *line] if any(span.text for span in line) else []
+        moved = [Span(" " * by), *line] if any(span.text for span in line) else []
+        yield CapturedLine(moved) if isinstance(line, CapturedLine) else moved
 
 
 # --- Figures ------------------------------------------------------------------------------
@@ -178,9 +229,9 @@ def tokens_of(number: int) -> str:
 
 
 def cost_of(cost: Decimal, unpriced: int = 0) -> str:
-    """`$0.031`; `$0.031 + ?` where the cost of some calls is unknown, `?` where all of it is."""
+    """`$0.031`; `$0.031 + ?` where the cost of some calls is unknown, `$?` where all of it is."""
     if not cost:
-        return "?" if unpriced else "$0"
+        return "$?" if unpriced else "$0"
     digits = 2 if cost >= 1 else 3 if cost >= Decimal("0.01") else 4
     shown = f"${cost:.{digits}f}" if cost >= Decimal("0.0001") else "<$0.0001"
     return f"{shown} + ?" if unpriced else shown
@@ -206,6 +257,21 @@ def fit(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(_fitting(text, width - 1) + "…", width)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces where that can be."""
+    if width >= WIDE:
+        return [text]
+    rows, row = [], ""
+    for word in text.split(" "):
+        longer = f"{row} {word}" if row else word
+        if row and cell_len(longer) > width:
+            rows.append(row)
+            row = word
+        else:
+            row = longer
+    return [*rows, row]
 
 
 def fit_end(text: str, width: int) -> str:

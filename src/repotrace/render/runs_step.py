@@ -47,7 +47,7 @@ def step_view(
     *,
     diff: StepDiff | None = None,
     messages: Repeated | None = None,
-    colours: bool = True,
+    coloured: bool = True,
 ) -> Iterator[Line]:
     """All of a step, a section for each kind of fact; sections without any are left out.
 
@@ -55,7 +55,8 @@ def step_view(
     """
     step = view.step
     yield from step_head(view)
-    if step.input_context:
+    known = {step.description, *(item.command_line for item in view.commands)}
+    if step.input_context and step.input_context.strip() not in known:
         yield from _text("Input", step.input_context)
     if step.reason:
         yield from _text("Reason", step.reason)
@@ -77,7 +78,7 @@ def step_view(
         yield from _title("Files changed")
         yield from indented(changes(view.operations))
         if diff is not None:
-            yield from indented(_diff(diff, colours=colours))
+            yield from indented(_diff(diff, syntax=coloured))
     if view.commands:
         yield from _title("Commands")
         yield from indented(line for item in view.commands for line in _command(item))
@@ -286,10 +287,10 @@ def changes(operations: Sequence[FileOperation]) -> Iterator[Line]:
         ]
 
 
-def _diff(diff: StepDiff, *, colours: bool) -> Iterator[Line]:
+def _diff(diff: StepDiff, *, syntax: bool) -> Iterator[Line]:
     if diff.diff:
         yield []
-        yield from diff_lines(diff.diff, syntax=colours)
+        yield from diff_lines(diff.diff, syntax=syntax)
     for operation in diff.unknown:
         yield [Span(f"the contents of {one_line(operation.file_path)} were not kept", "yellow")]
 

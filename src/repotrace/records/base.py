@@ -45,7 +45,10 @@ def _decode_os_text(value: object) -> str:
 
 
 def _encode_os_text(value: str) -> Any:
-    return encode_bytes(value.encode("utf-8", "surrogateescape"))
+    try:
+        return encode_bytes(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # half a character, which no operating system gave
+        return encode_bytes(value.encode("utf-8", "surrogatepass"))
 
 
 type Bytes = Annotated[bytes, PlainValidator(decode_bytes), PlainSerializer(encode_bytes)]

@@ -375,7 +375,8 @@ class SnapshotStore:
 
     def read_object(self, object_id: str) -> bytes | None:
         """The content of a file by its object id; None if the store does not have it."""
-        found = self.reader.get(object_id)
+        known = self.path.is_dir() and _is_id(object_id)
+        found = self.reader.get(object_id) if known else None
         return found[1] if found and found[0] == "blob" else None
 
     def list(self, state_id: str) -> Entries:

@@ -156,6 +156,17 @@ def test_another_runner_is_read_from_its_output(work: Work) -> None:
     assert (run.origin, run.complete) == (OutcomeOrigin.PARSED, True)
 
 
+def test_pytest_without_the_plugin_is_read_from_its_output(work: Work) -> None:
+    work.files({"test_a.py": "def test_a(): assert 0\n", "test_b.py": "import nothing_at_all\n"})
+    argv = (sys.executable, "-I", "-m", "pytest", "-p", "no:repotrace")
+    run = run_tests_here(work.spec(*argv, "test_a.py"), redactor=REDACTOR)
+    assert run.verdicts == {"test_a.py::test_a": FAILED}
+    assert (run.origin, run.complete) == (OutcomeOrigin.PARSED, True)
+    run = run_tests_here(work.spec(*argv), redactor=REDACTOR)
+    assert run.verdicts == {"test_b.py": TestResult.ERROR}
+    assert (run.origin, run.complete) == (OutcomeOrigin.PARSED, False)
+
+
 def test_a_command_without_tests(work: Work) -> None:
     run = run_tests_here(work.spec("true"), redactor=REDACTOR)
     assert (run.outcomes, run.origin, run.complete) == ((), None, True)

@@ -75,7 +75,7 @@ class Kind(StrEnum):
     LOG = "log"  # LogData
     STATE = "state"  # StateData
     WRITER = "writer"  # WriterData: first line of a journal file
-    CLOSED = "closed"  # {}: last line of a journal file, nothing follows
+    CLOSED = "closed"  # ClosedData: last line of a journal file, nothing follows
     LOST = "lost"  # LostData
 
 
@@ -353,6 +353,18 @@ class WriterData(TypedDict, total=False):
     """Id of the boot, /proc/sys/kernel/random/boot_id."""
     pid_namespace: str
     """Link target of /proc/self/ns/pid."""
+
+
+class ClosedData(TypedDict, total=False):
+    """`closed`: how a session of pytest ended, from the plug-in; empty from others."""
+
+    runner: str
+    exit_status: int
+    """pytest's exit code."""
+    stopped: bool
+    """Before all tests had run, as with `--exitfirst`."""
+    collected: int
+    """How many tests were to run."""
 
 
 class LostData(TypedDict, total=False):

@@ -217,6 +217,8 @@ def _run(
     when = datetime.now(UTC)
     parsed = [_outcome(data, when, new_id(), state_id) for data in outcomes_from_output(command)]
     origin = OutcomeOrigin.PARSED if parsed else None
+    if any(outcome.runner == "pytest" for outcome in parsed):
+        ended = ended and command.exit_code in _ENDED
     return TestRun(command, tuple(parsed), origin, ended, state_id)
 
 

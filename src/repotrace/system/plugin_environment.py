@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -114,6 +115,7 @@ def _wheel_in(journal: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
         try:
+            part.touch(mode=0o600, exist_ok=False)
             part.write_bytes(data)
             part.replace(path)
         finally:
@@ -121,6 +123,7 @@ def _wheel_in(journal: Path) -> Path:
     return path
 
 
+@cache
 def wheel() -> bytes:
     """The plug-in as a wheel; the same bytes for the same plug-in."""
     from zipfile import ZipFile, ZipInfo

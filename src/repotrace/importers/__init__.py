@@ -14,7 +14,17 @@ from repotrace.errors import ImportFailed
 from repotrace.importers.lines import Progress, opened
 from repotrace.records.events import Event
 
-__all__ = ["ENTRY_POINTS", "FORMATS", "HEAD", "Importer", "Progress", "detect", "importer", "names"]
+__all__ = [
+    "ENTRY_POINTS",
+    "FORMATS",
+    "HEAD",
+    "Importer",
+    "Progress",
+    "detect",
+    "importer",
+    "is_transcript",
+    "names",
+]
 
 HEAD = 64 << 10
 """Bytes of a file that `sniff` gets to see."""
@@ -82,6 +92,15 @@ def detect(path: Path) -> Importer:
         f"{path} is no transcript that we know.",
         hint=f"Say what it is with --format; known are: {', '.join(names())}",
     )
+
+
+def is_transcript(path: Path) -> bool:
+    """Whether a format knows the file or folder."""
+    try:
+        detect(path)
+    except ImportFailed:
+        return False
+    return True
 
 
 def head_of(path: Path) -> bytes:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from repotrace.agents import OTHER, Action, Agent, Tool
+from repotrace.errors import ImportFailed
 from repotrace.importers import effects, programs, testing
 from repotrace.importers.lines import Damage
 from repotrace.records.events import Event, Kind, derived_id, derived_run_id
@@ -53,6 +54,8 @@ class Result(NamedTuple):
     termination: str | None = None
     """A `Termination`, where it is not `exited`."""
     background: bool = False
+    refused: bool = False
+    """The tool was not carried out."""
     operations: Sequence[Data] = ()
     """See `operation`."""
     reads: Sequence[Data] = ()
@@ -193,10 +196,11 @@ class Builder:
         outcome = self._tests.outcome
         if outcome is not None:
             told["outcome"] = RunOutcome.PASSED if outcome else RunOutcome.FAILED
-        if self.damage.broken or self.damage.torn:
-            count = self.damage.broken + self.damage.torn
-            lost = {"count": count, "reason": "unreadable lines of the transcript"}
-            yield self.event(Kind.LOST, time, lost, self.source_id, "lines")
+        if self.damage.broken:
+            lost = {"count": self.damage.broken, "reason": "unreadable lines of the transcript"}
+            event = self.event(Kind.LOST, time, lost)
+            # One row, however far the transcript had grown when it was read.
+            yield {**event, "id": derived_id(0, self.run_id, "lost lines")}
         yield self.event(Kind.RUN_UPDATED, time, told, self.source_id, "import")
         data = {"status": status, **({"error": error} if error else {})}
         yield self.event(Kind.RUN_ENDED, time, data, self.source_id)
@@ -269,7 +273,7 @@ class Builder:
         yield from self._reads(call_id, call, time, result)
         yield from self._operations(call_id, call, time, result)
         ended: Data = {"id": call.step_id, "output_result": result.text}
-        if call.tool.action is Action.RUN:
+        if call.tool.action is Action.RUN and not result.refused:
             yield from self._command(call_id, call, time, result)
             del ended["output_result"]
         if failed:
@@ -280,7 +284,7 @@ class Builder:
         yield self.event(Kind.STEP_ENDED, time, ended, call_id)
 
     def _reads(self, call_id: str, call: Call, time: int, result: Result) -> Events:
-        if result.failed and call.tool.action is not Action.RUN:
+        if result.refused or (result.failed and call.tool.action is not Action.RUN):
             return
         found = list(result.reads) or self._told_reads(call, result)
         for number, read in enumerate(found):
@@ -416,6 +420,24 @@ class Builder:
         """A model call that `asking` began, at the same time; `facts` are those of `LLMData`."""
         known = {name: fact for name, fact in facts.items() if fact is not None}
         return self.event(Kind.LLM, time, {**begun, **known}, key)
+
+
+MALFORMED = (TypeError, AttributeError, KeyError, IndexError, ValueError, OverflowError)
+"""What a record raises that has not the shape of its kind."""
+
+
+def tolerant(builder: Builder | None, key: str, kind: str, record: Any, events: Events) -> Events:
+    """`events`, which are made of a record; if it has not the shape of its kind, an unknown step
+    takes the place of what is left of them."""
+    try:
+        yield from events
+    except ImportFailed:
+        raise
+    except (*MALFORMED, RecursionError):
+        if builder is None:
+            raise ImportFailed("The first records are malformed.") from None
+        builder.damage.count(f"malformed {kind}")
+        yield from builder.unknown(f"malformed {key}", builder.time, f"malformed {kind}", record)
 
 
 # --- Facts ----------------------------------------------------------------------------------

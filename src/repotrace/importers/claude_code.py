@@ -18,7 +18,15 @@ from repotrace.agents import Action
 from repotrace.agents.claude_code import AGENT
 from repotrace.errors import ImportFailed
 from repotrace.importers import claude_code_results as results
-from repotrace.importers.building import Builder, Thread, moment_of, number, one_line, parts_text
+from repotrace.importers.building import (
+    Builder,
+    Thread,
+    moment_of,
+    number,
+    one_line,
+    parts_text,
+    tolerant,
+)
 from repotrace.importers.lines import Damage, Progress, first_objects, ignore, json_lines
 from repotrace.records.events import Event
 from repotrace.records.run import RunStatus, StepType
@@ -80,8 +88,11 @@ def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
         agent_id = part.stem.removeprefix("agent-")
         streams.append(_records(part, agent_id, damage, progress))
     session = _Session(path, damage)
-    for _, record, agent_id in heapq.merge(*streams, key=lambda item: item[0]):
-        yield from session.take(record, agent_id)
+    merged = heapq.merge(*streams, key=lambda item: item[0])
+    for number_, (_, record, agent_id) in enumerate(merged):
+        taken = session.take(record, agent_id)
+        kind = str(record.get("type"))
+        yield from tolerant(session.builder, str(number_), kind, record, taken)
     yield from session.end()
 
 
@@ -130,9 +141,10 @@ class _Talk:
 
 class _Session:
     def __init__(self, path: Path, damage: Damage) -> None:
+        self.builder: Builder | None = None
+        """Made by the first record that tells of the session."""
         self._path = path
         self._damage = damage
-        self._builder: Builder | None = None
         self._time = 0
         self._seen: set[int] = set()
         self._counts: dict[int, int] = {}
@@ -152,11 +164,12 @@ class _Session:
                 return
             self._seen.add(hash(uuid))
         kind = str(record.get("type"))
-        if self._builder is None:
-            if kind not in ("user", "assistant", "system", "attachment"):
+        if self.builder is None:
+            told = isinstance(record.get("sessionId"), str) or isinstance(uuid, str)
+            if kind not in ("user", "assistant", "system", "attachment") or not told:
                 return
             yield self._begin(record, time)
-        builder = self._builder
+        builder = self.builder
         assert builder is not None
         cwd = record.get("cwd")
         if isinstance(cwd, str) and cwd:
@@ -184,11 +197,11 @@ class _Session:
         session_id = str(record.get("sessionId") or self._path.stem)
         root = record.get("uuid")
         root_id = f"first {root}" if isinstance(root, str) and root else ""
-        self._builder = Builder(NAME, session_id, AGENT, root_id=root_id)
-        self._builder.damage = self._damage
+        self.builder = Builder(NAME, session_id, AGENT, root_id=root_id)
+        self.builder.damage = self._damage
         branch = record.get("gitBranch")
         cwd = record.get("cwd")
-        return self._builder.started(
+        return self.builder.started(
             time,
             cwd=cwd if isinstance(cwd, str) else "",
             agent_version=record.get("version"),
@@ -419,7 +432,7 @@ class _Session:
 
     def end(self) -> Iterator[Event]:
         """What follows the last record."""
-        builder = self._builder
+        builder = self.builder
         if builder is None:
             raise ImportFailed(f"{self._path} holds no session.")
         for talk in self._talks.values():

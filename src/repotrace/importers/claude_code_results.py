@@ -68,6 +68,8 @@ def result_of(builder: Builder, call: Call | None, part: Data, told: Any, spille
 
 
 def _run(text: str, failed: bool, facts: Data, spilled: Path) -> Result:
+    if failed and text.startswith(_REFUSALS):
+        return Result(text, failed=True, refused=True)
     exit_code: int | None = None
     match = _EXIT_CODE.match(text)
     stdout: str | None = None

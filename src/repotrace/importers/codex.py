@@ -22,6 +22,7 @@ from repotrace.importers.building import (
     one_line,
     parts_text,
     text_of,
+    tolerant,
 )
 from repotrace.importers.lines import Damage, Progress, first_objects, ignore, json_lines
 from repotrace.records.events import Event, derived_run_id
@@ -58,6 +59,7 @@ _SILENT = frozenset(
 _SILENT_RECORDS = frozenset(
     ["world_state", "inter_agent_communication_metadata", "inter_agent_communication", "state"]
 )
+_BEGINNINGS = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
 _PREFACES = ("<environment_context>", "<user_instructions>", "# AGENTS.md", "<permissions", "<INST")
 
 
@@ -80,8 +82,9 @@ def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
     """The events of a rollout."""
     damage = Damage()
     rollout = _Rollout(path, damage)
-    for record in json_lines(path, damage, progress=progress):
-        yield from rollout.take(record)
+    for number_, record in enumerate(json_lines(path, damage, progress=progress)):
+        kind = str(record.get("type"))
+        yield from tolerant(rollout.builder, str(number_), kind, record, rollout.take(record))
     yield from rollout.end()
 
 
@@ -103,8 +106,9 @@ class _Response:
 
 class _Rollout:
     def __init__(self, path: Path, damage: Damage) -> None:
+        self.builder: Builder | None = None
+        """Made by the first record that tells of the session."""
         self._path, self._damage = path, damage
-        self._builder: Builder | None = None
         self._thread = Thread()
         self._response: _Response | None = None
         self._time = self._asked_at = 0
@@ -124,20 +128,24 @@ class _Rollout:
     def take(self, record: Record) -> Iterator[Event]:
         """What a record says."""
         self._number += 1
-        kind, payload = record.get("type"), record.get("payload")
+        kind: str | None = str(record["type"]) if "type" in record else None
+        payload = record.get("payload")
         time = moment_of(record.get("timestamp")) or self._time
         self._time = time = max(self._time, time)
         if not isinstance(payload, dict):
             # The oldest rollouts have no envelope.
-            flat = kind in _ITEMS
-            kind, payload = ("response_item", record) if flat else (kind or "session_meta", record)
-        if self._builder is None or kind == "session_meta":
-            if kind == "session_meta" and self._builder is not None:
-                return  # of the session whose history was copied
+            payload = record
+            if kind in _ITEMS:
+                kind = "response_item"
+            elif kind is None and "id" in record and "timestamp" in record:
+                kind = "session_meta"
+        if self.builder is None or kind == "session_meta":
+            if kind not in _BEGINNINGS or self.builder is not None:
+                return  # nothing to say yet, or of the session whose history was copied
             yield self._begin(payload if kind == "session_meta" else {}, time)
             if kind == "session_meta":
                 return
-        builder = self._builder
+        builder = self.builder
         assert builder is not None
         ordinal = record.get("ordinal")
         if isinstance(ordinal, int) and ordinal < self._first_ordinal:
@@ -161,7 +169,7 @@ class _Rollout:
 
     def _begin(self, meta: Record, time: int) -> Event:
         session_id = str(meta.get("id") or meta.get("session_id") or self._path.name)
-        builder = self._builder = Builder(NAME, session_id, AGENT)
+        builder = self.builder = Builder(NAME, session_id, AGENT)
         builder.damage = self._damage
         self._time = self._asked_at = time = moment_of(meta.get("timestamp")) or time
         self._first_ordinal = number(meta.get("subagent_history_start_ordinal")) or 0
@@ -426,7 +434,7 @@ class _Rollout:
 
     def end(self) -> Iterator[Event]:
         """What follows the last record."""
-        builder = self._builder
+        builder = self.builder
         if builder is None:
             raise ImportFailed(f"{self._path} holds no session.")
         for call_id, end in self._ends.items():

@@ -168,6 +168,7 @@ def result_of(builder: Builder, call: Call | None, text: str, end: End | None) -
     patched = call is not None and call.tool.action is Action.PATCH
     return Result(
         text,
+        refused=end.exit_code is None and _refused(text),
         failed=failed or (patched and exit_code not in (None, 0)),
         exit_code=exit_code,
         stdout=body if end.stdout is None else end.stdout,

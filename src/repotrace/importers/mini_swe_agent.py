@@ -25,6 +25,7 @@ from repotrace.importers.building import (
     one_line,
     parts_text,
     text_of,
+    tolerant,
 )
 from repotrace.importers.lines import Progress, ignore, whole_json
 from repotrace.records.events import Event
@@ -67,9 +68,10 @@ def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
     if isinstance(value, dict):
         messages = value.get("messages")
         info = _object(value.get("info"))
-    if not isinstance(messages, list) or not any(isinstance(m, dict) for m in messages):
-        raise ImportFailed(f"{path} holds no messages.")
-    found = [message for message in messages if isinstance(message, dict)]
+    listed = messages if isinstance(messages, list) else []
+    found = [message for message in listed if isinstance(message, dict)]
+    if not any(message.get("role") == "assistant" for message in found):
+        raise ImportFailed(f"{path} holds no answers of a model.")
     yield from _Trajectory(path, info, found).events()
 
 
@@ -110,13 +112,15 @@ class _Trajectory:
             self._time = max(self._time + (0 if self._timed else _TICK), time or 0)
             role = message.get("role")
             if role == "assistant":
-                yield from self._answer(index, message, asked_at)
+                answer = self._answer(index, message, asked_at)
+                yield from tolerant(builder, str(index), "answer", message, answer)
             elif role == "exit":
                 extra = _object(message.get("extra"))
                 self._exit_status = text_of(extra.get("exit_status")) or self._exit_status
                 self._submission = text_of(extra.get("submission")) or self._submission
             else:
-                yield from self._told(index, message)
+                told = self._told(index, message)
+                yield from tolerant(builder, str(index), str(role), message, told)
         yield from self._end()
 
     def _answer(self, index: int, message: Record, asked_at: int) -> Iterator[Event]:
@@ -191,6 +195,8 @@ class _Trajectory:
         if submits and code is None and text.startswith("diff --git"):
             self._submission = self._submission or text
         problem = text_of(extra.get("exception_info"))
+        if submits and (code in (None, -1)):
+            return Result(text, refused=True)  # it ends the run and is not carried out
         shown = output if isinstance(output, str) else match[2] if match else text
         timed_out = "timed out" in problem.lower() or "timed out" in text.lower()[:200]
         return Result(
@@ -220,7 +226,9 @@ class _Trajectory:
         builder = self._builder
         for call_id, command in self._pending:
             if _SUBMIT in command or _OLD_SUBMIT in command:
-                yield from builder.result(call_id, self._time, Result(self._submission))
+                yield from builder.result(
+                    call_id, self._time, Result(self._submission, refused=True)
+                )
         stats = _object(self._info.get("model_stats"))
         told: Record = {}
         if self._submission.strip():

@@ -128,6 +128,7 @@ def command_key(script: str) -> str:
 
 
 def is_harmless(name: str, argv: Sequence[str], command: Simple) -> bool:
+    """Whether a command leaves the files of a project alone, but for its redirections."""
     if name in CHECKING or not argv:
         return not {"--fix", "--snapshot-update", "-u", "--updateSnapshot"} & set(argv)
     if name in ("xargs", "timeout"):

@@ -9,6 +9,7 @@ from repotrace.importers.shell import Opaque
 
 
 def words_of(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The programs and the files in the words of a `sed` command."""
     programs: list[str] = []
     words: list[str] = []
     rest = iter(argv[1:])

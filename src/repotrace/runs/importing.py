@@ -173,7 +173,7 @@ class _Flow:
     def events(self, progress: Progress) -> Iterator[Event]:
         """What the store is to take in."""
         if not self._options.dry_run:
-            events = self._importer.read(self._path)
+            events = self._importer.read(self._path, progress=progress)
             self._places = placing.places(events, self._options.repository, self._options.fallback)
             self._rebuilder = Rebuilder(self._store.snapshots)
         for event in self._importer.read(self._path, progress=progress):

@@ -1,0 +1,66 @@
+"""Transcripts and repositories that the tests of importing share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from running import plain_git
+
+TRANSCRIPTS = Path(__file__).parent / "data" / "transcripts"
+"""Synthetic ones, in the real shapes: an agent repairs `add` in `calc.py` at the second try."""
+
+SHARED = Path(__file__).parents[2] / "shared"
+"""Transcripts of real agents, where somebody put them beside the checkout."""
+
+CLAUDE = TRANSCRIPTS / "claude-code" / "11111111-2222-4333-8444-555555555555.jsonl"
+CODEX, PAGINATED = sorted((TRANSCRIPTS / "codex").iterdir())
+MINI, MINI_V1, MINI_BARE = (
+    TRANSCRIPTS / "mini-swe-agent" / f"{name}.traj.json" for name in ("v2", "v1", "bare")
+)
+ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE)
+
+BEFORE = "def add(a, b):\n    return a\n"
+WRONG = "def add(a, b):\n    return a - b\n"
+RIGHT = "def add(a, b):\n    return a + b\n"
+FAILING = "test_calc.py::test_add"
+
+
+def calc_repository(folder: Path) -> Path:
+    """The repository that the agent of the synthetic transcripts worked on, the day before."""
+    folder.mkdir(parents=True)
+    plain_git(folder, "init", "-q", "-b", "main")
+    test = "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+    for number, files in enumerate(
+        [
+            {"calc.py": "def add(a, b):\n    pass\n"},
+            {"calc.py": BEFORE, "test_calc.py": test},
+            {"other": "x\n"},
+        ]
+    ):
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        plain_git(folder, "add", "-A")
+        tree = plain_git(folder, "write-tree")
+        parent = ["-p", "HEAD"] if number else []
+        commit = commit_at(folder, f"2026-02-28T12:00:0{number}Z", tree, *parent)
+        plain_git(folder, "reset", "-q", "--hard", commit)
+    return folder
+
+
+def commit_at(folder: Path, date: str, *arguments: str) -> str:
+    """The id of a new commit with this date."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    for role in ("AUTHOR", "COMMITTER"):
+        facts = {"NAME": "a", "EMAIL": "a@example.org", "DATE": date}
+        environ |= {f"GIT_{role}_{name}": value for name, value in facts.items()}
+    done = subprocess.run(
+        ["git", "commit-tree", "-m", "x", *arguments],
+        cwd=folder,
+        env=environ,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()

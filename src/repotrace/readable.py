@@ -9,9 +9,13 @@ import re
 import shlex
 from functools import cache
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from repotrace.records.base import printable
 from repotrace.records.command import CommandRun
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if code not in (0x09, 0x0A)}
 _PICTURES[0x7F] = "\u2421"
@@ -22,6 +26,7 @@ _INVISIBLE = (
 )  # fmt: skip
 _VISIBLE = _PICTURES | {code: f"\\u{code:04x}" for code in _INVISIBLE}
 _KEPT_INSIDE_EMOJI = "\u200d"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @cache
@@ -128,6 +133,15 @@ def seconds(value: float) -> str:
     if value < 120:
         return f"{value:.1f} s"
     return f"{int(value) // 60} min {int(value) % 60} s"
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago, in the largest unit that fits: `3 h`, `12 min`, `0 s`."""
+    past = max(0, int((now - then).total_seconds()))
+    for length, unit in _UNITS:
+        if past >= length:
+            return f"{past // length} {unit}"
+    return "0 s"
 
 
 def size(count: int) -> str:

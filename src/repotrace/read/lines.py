@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import batched
 from typing import Any
 
 from repotrace.read.states import StateTimeline
-from repotrace.read.views import CommandLine, Patch, StepLine, TestCounts
-from repotrace.records.run import FAILING, Run, TestResult
-from repotrace.storage.overview import Change, Heads, Outline, Overview, Result, Spent
+from repotrace.read.views import CommandLine, StepLine, TestCounts
+from repotrace.records.run import Run, TestResult
+from repotrace.storage.overview import Change, Heads, Outline, Overview, Spent, StepTests
+from repotrace.storage.rows import from_moment
 
 _AT_ONCE = 500
 """Lines that are read together."""
@@ -64,7 +65,7 @@ class StepLines:
         changes = overview.changes(run_id, members)
         reads = overview.reads(run_id, own)
         commands = overview.commands(run_id, own)
-        results = self.results(steps)
+        tests = self.tests(steps)
         for step in steps:
             line = self._line(step, heads.get(step.number, Heads("", None, None, None)))
             family = families[step.id]
@@ -75,17 +76,14 @@ class StepLines:
                 CommandLine.model_construct(**ended._asdict())
                 for ended in commands.get(step.id, ())
             )
-            if step.id in results:
-                line |= self._tested(step, results[step.id])
+            if step.id in tests:
+                line |= self._tested(step, tests[step.id])
             yield StepLine.model_construct(**line)
 
-    def results(self, steps: Iterable[Outline]) -> dict[str, list[Result]]:
-        """The results of the tests of these steps."""
-        found: dict[str, list[Result]] = defaultdict(list)
+    def tests(self, steps: Iterable[Outline]) -> dict[str, StepTests]:
+        """What came of the tests of these steps, by their ids."""
         ids = [step.id for step in steps if step.id in self.tested]
-        for result in self._overview.results_of_steps(self.run.id, ids):
-            found[result.step_id].append(result)
-        return found
+        return self._overview.tests(self.run.id, ids)
 
     def _line(self, step: Outline, heads: Heads) -> dict[str, Any]:
         above = list(self._above(step))
@@ -99,27 +97,20 @@ class StepLines:
             **heads._asdict(),
             "status": step.status,
             "label": step.label,
-            "started_at": step.started_at,
-            "duration": seconds_between(step.started_at, step.completed_at),
+            "started_at": from_moment(step.started_at),
+            "duration": seconds_of(step),
             "attempt": step.attempt,
             "retry_of": retried.number if retried else None,
             "state_id": step.state_id,
             "state_quality": step.state_quality,
-            "ambiguous": step.ambiguous,
+            "ambiguous": bool(step.ambiguous),
         }
 
-    def patch(self, step: Outline, results: Sequence[Result]) -> Patch | None:
-        """What the tests of a step ran on, first of all those that failed."""
-        failing = [result for result in results if result.outcome in FAILING]
-        states = [result.state_id for result in failing or results if result.state_id is not None]
-        return self.states.patch(step, states[0] if states else None)
-
-    def _tested(self, step: Outline, results: Sequence[Result]) -> dict[str, Any]:
-        failing = [result.node_id for result in results if result.outcome in FAILING]
+    def _tested(self, step: Outline, tests: StepTests) -> dict[str, Any]:
         return {
-            "tests": counts_of(result.outcome for result in results),
-            "patch": self.patch(step, results),
-            "failing_tests": tuple(failing[:_FAILING_NAMES]),
+            "tests": counts_of(tests.outcomes),
+            "patch": self.states.patch(step, tests.state_id),
+            "failing_tests": tests.failing[:_FAILING_NAMES],
         }
 
     def _above(self, step: Outline) -> Iterator[Outline]:
@@ -141,19 +132,26 @@ class StepLines:
         return family
 
 
+def seconds_of(step: Outline) -> float | None:
+    """The seconds that a step took, never below 0; None as long as it has not ended."""
+    if step.completed_at is None:
+        return None
+    return max(0, step.completed_at - step.started_at) / 1_000_000
+
+
 def seconds_between(start: datetime, end: datetime | None) -> float | None:
     """The seconds from start to end, never below 0; None without an end."""
     return None if end is None else max(0.0, (end - start).total_seconds())
 
 
-def counts_of(outcomes: Iterable[str]) -> TestCounts:
-    """Outcomes counted."""
-    counted = Counter(outcomes)
-    return TestCounts(
-        failed=counted.pop(TestResult.FAILED, 0),
-        errors=counted.pop(TestResult.ERROR, 0),
-        skipped=sum(counted.pop(outcome, 0) for outcome in _SKIPPED),
-        passed=sum(counted.values()),
+def counts_of(outcomes: Mapping[str, int]) -> TestCounts:
+    """How many tests passed and failed."""
+    left = dict(outcomes)
+    return TestCounts.model_construct(
+        failed=left.pop(TestResult.FAILED, 0),
+        errors=left.pop(TestResult.ERROR, 0),
+        skipped=sum(left.pop(outcome, 0) for outcome in _SKIPPED),
+        passed=sum(left.values()),
     )
 
 

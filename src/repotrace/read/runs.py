@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from repotrace.read.lines import StepLines, counts_of, seconds_between
+from repotrace.read.lines import StepLines, seconds_between, seconds_of
 from repotrace.read.views import (
     GridRow,
     LeftOut,
@@ -14,6 +14,7 @@ from repotrace.read.views import (
     RunList,
     RunView,
     StepLine,
+    TestCounts,
     TestGrid,
     TestRun,
 )
@@ -58,10 +59,12 @@ def list_runs(
     elsewhere = 0
     if workspace is not None and not runs and not store.runs.list(workspace=workspace, limit=1):
         elsewhere = store.runs.count()
-    return RunList(
-        runs=tuple(map(_line, runs[:limit])), more=len(runs[:limit]) < len(runs),
+    return RunList.model_construct(
+        schema_version=1,
+        runs=tuple(map(_line, runs[:limit])),
+        more=len(runs[:limit]) < len(runs),
         elsewhere=elsewhere,
-    )  # fmt: skip
+    )
 
 
 def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
@@ -76,16 +79,28 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
         chosen = lines.outline if whole else _chosen(lines)
         retries = [step for step in lines.outline if step.attempt > 1]
         tested = [step for step in chosen if step.id in lines.tested]
+        columns = tested if whole else tested[-GRID_RUNS:]
+        steps = {line.id: line for line in lines.of(chosen)}
+        runs = (_column(steps[step.id]) for step in columns)
         return RunView.model_construct(
             schema_version=1,
             run=run,
             duration=duration_of(run),
             retries=_retries(retries, lines.spent(retries)),
             interrupted_steps=sum(step.status == StepStatus.INTERRUPTED for step in lines.outline),
-            steps=tuple(lines.of(chosen)),
+            steps=tuple(steps.values()),
             left_out=tuple(_left_out(lines.outline, chosen)),
-            grid=_grid(overview, lines, tested if whole else tested[-GRID_RUNS:], whole=whole),
+            grid=_grid(overview, lines, columns, runs, whole=whole),
         )
+
+
+def _column(line: StepLine) -> TestRun:
+    return TestRun.model_construct(
+        step_number=line.number,
+        started_at=line.started_at,
+        tests=line.tests or TestCounts(),
+        patch=line.patch,
+    )
 
 
 def stream_steps(store: Store, run: Run) -> Iterator[StepLine]:
@@ -145,7 +160,7 @@ def _retries(steps: Sequence[Outline], spent: dict[str, Spent]) -> RetryTotals:
     for step in steps:
         if step.parent_id not in names:
             total = total.plus(spent[step.id])
-            seconds += seconds_between(step.started_at, step.completed_at) or 0.0
+            seconds += seconds_of(step) or 0.0
     return RetryTotals(
         count=len(steps),
         tokens=total.tokens,
@@ -156,34 +171,29 @@ def _retries(steps: Sequence[Outline], spent: dict[str, Spent]) -> RetryTotals:
 
 
 def _grid(
-    overview: Overview, lines: StepLines, steps: Sequence[Outline], *, whole: bool
+    overview: Overview,
+    lines: StepLines,
+    steps: Sequence[Outline],
+    runs: Iterable[TestRun],
+    *,
+    whole: bool,
 ) -> TestGrid:
     run = lines.run
     failed = overview.failed_tests(run.id)
     columns = {step.id: number for number, step in enumerate(steps)}
     cells: dict[str, list[str | None]] = {name: [None] * len(steps) for name in failed}
-    for result in overview.results_of_tests(run.id, failed):
-        if result.step_id in columns:
-            cells[result.node_id][columns[result.step_id]] = result.outcome
-    rows = [GridRow(node_id=name, outcomes=tuple(found)) for name, found in cells.items()]
+    for result in overview.results(run.id, list(columns), failed):
+        cells[result.node_id][columns[result.step_id]] = result.outcome
+    rows = [
+        GridRow.model_construct(node_id=name, outcomes=tuple(found))
+        for name, found in cells.items()
+    ]
     rows.sort(key=lambda row: row.last not in FAILING)
     shown = rows if whole else rows[:GRID_TESTS]
-    return TestGrid(
-        runs=tuple(_columns(lines, steps)),
+    return TestGrid.model_construct(
+        runs=tuple(runs),
         runs_left_out=len(lines.tested) - len(steps),
         tests=tuple(shown),
         left_out=len(rows) - len(shown),
         never_failed=max(0, run.totals.tests - len(failed)),
     )
-
-
-def _columns(lines: StepLines, steps: Sequence[Outline]) -> Iterator[TestRun]:
-    results = lines.results(steps)
-    for step in steps:
-        found = results[step.id]
-        yield TestRun(
-            step_number=step.number,
-            started_at=step.started_at,
-            tests=counts_of(result.outcome for result in found),
-            patch=lines.patch(step, found),
-        )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from functools import cache
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from repotrace.read.views import Patch, StateView
 from repotrace.records.run import Run, StateQuality
@@ -17,7 +16,7 @@ from repotrace.storage.overview import Outline
 class _Moment(NamedTuple):
     """A state that was seen."""
 
-    at: datetime
+    at: int
     number: int
     at_end: bool
     """Whether at the end of the step, or at its start."""
@@ -33,7 +32,7 @@ class StateTimeline:
         self,
         run: Run,
         steps: Sequence[Outline],
-        change_times: Callable[[], Sequence[tuple[datetime, str]]],
+        change_times: Callable[[], Sequence[tuple[int, str]]],
     ) -> None:
         """`change_times` tells in order when files changed, and the ids of the steps."""
         self._change_times = cache(change_times)
@@ -77,19 +76,19 @@ class StateTimeline:
         state_id = state_id or self.before(step).state_id
         if state_id is None:
             numbers = self._numbers(self._changed_before(step.started_at))
-            return Patch(steps=numbers, quality=StateQuality.MISSING) if numbers else None
+            return _patch(None, steps=numbers, quality=StateQuality.MISSING) if numbers else None
         found = self._origin(state_id, step.completed_at or step.started_at)
         if found is None:
-            return Patch(state_id=state_id, unchanged=state_id == self._base.state_id)
+            return _patch(state_id, unchanged=state_id == self._base.state_id)
         names = self._changed_at(found)
-        return Patch(
-            state_id=state_id,
+        return _patch(
+            state_id,
             steps=self._numbers(names),
             quality=found.quality,
-            ambiguous=any(self._steps[name].ambiguous for name in names),
+            ambiguous=any(bool(self._steps[name].ambiguous) for name in names),
         )
 
-    def _origin(self, state_id: str, until: datetime) -> _Moment | None:
+    def _origin(self, state_id: str, until: int) -> _Moment | None:
         """The moment at which the files last became this state.
 
         None for a state that they had from the beginning, and for one that was never seen.
@@ -112,7 +111,7 @@ class StateTimeline:
         end = bisect_right(times, moment.at, key=itemgetter(0))
         return [name for _, name in times[start:end] if name in self._steps]
 
-    def _changed_before(self, at: datetime) -> list[str]:
+    def _changed_before(self, at: int) -> list[str]:
         """The id of the step that last changed a file."""
         times = self._change_times()
         end = bisect_right(times, at, key=itemgetter(0))
@@ -121,13 +120,17 @@ class StateTimeline:
     def _numbers(self, names: Iterable[str]) -> tuple[int, ...]:
         return tuple(sorted(self._steps[name].number for name in names))
 
-    def _newest(self, at: datetime, number: int) -> StateView:
+    def _newest(self, at: int, number: int) -> StateView:
         """The newest state that earlier steps left at this time."""
         known = self._moments[: bisect_right(self._moments, at, key=attrgetter("at"))]
         for moment in reversed(known):
             if moment.at < at or moment.number < number:
                 return _view(moment)
         return self._base
+
+
+def _patch(state_id: str | None, **facts: Any) -> Patch:
+    return Patch.model_construct(state_id=state_id, **facts)
 
 
 def _base(run: Run, moments: Sequence[_Moment]) -> StateView:

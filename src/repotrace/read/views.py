@@ -10,6 +10,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from pydantic import ConfigDict
+
 from repotrace.records.base import OsText, Record
 from repotrace.records.run import (
     ExecutionStep,
@@ -24,7 +26,13 @@ from repotrace.records.run import (
 )
 
 
-class View(Record):
+class Part(Record):
+    """A part of a view. Its schema is only built when it is asked for: that takes long."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class View(Part):
     """What a face shows."""
 
     def json_object(self) -> dict[str, Any]:
@@ -32,7 +40,7 @@ class View(Record):
         return self.model_dump(mode="json")
 
 
-class RunLine(Record):
+class RunLine(Part):
     """A run in a list."""
 
     id: str
@@ -70,7 +78,7 @@ class RunList(View):
     """Runs of other work trees, where only those of one were asked for and it has none."""
 
 
-class TestCounts(Record):
+class TestCounts(Part):
     """How the tests of one step ended, each counted once."""
 
     __test__ = False
@@ -90,7 +98,7 @@ class TestCounts(Record):
         return self.failed + self.errors
 
 
-class Patch(Record):
+class Patch(Part):
     """The files that something ran on, and whose work they were."""
 
     state_id: str | None = None
@@ -106,7 +114,7 @@ class Patch(Record):
     """Other steps were at work when the change was made, so it may be theirs."""
 
 
-class CommandLine(Record):
+class CommandLine(Part):
     """A command of a step, on one line."""
 
     command_line: str
@@ -115,7 +123,7 @@ class CommandLine(Record):
     duration: float | None = None
 
 
-class StepLine(Record):
+class StepLine(Part):
     """A step in a table. Files, tokens and costs are those of the step and of its parts."""
 
     number: int
@@ -164,7 +172,7 @@ class StepLine(Record):
     """Another step ran at the same time, so changes of files may be either's."""
 
 
-class LeftOut(Record):
+class LeftOut(Part):
     """Steps that a table leaves out."""
 
     after: int
@@ -172,7 +180,7 @@ class LeftOut(Record):
     count: int
 
 
-class TestRun(Record):
+class TestRun(Part):
     """A column of the grid: a step that ran tests."""
 
     __test__ = False
@@ -183,7 +191,7 @@ class TestRun(Record):
     patch: Patch | None = None
 
 
-class GridRow(Record):
+class GridRow(Part):
     """A row of the grid: a test that failed at some time."""
 
     node_id: str
@@ -196,7 +204,7 @@ class GridRow(Record):
         return next((outcome for outcome in reversed(self.outcomes) if outcome), None)
 
 
-class TestGrid(Record):
+class TestGrid(Part):
     """Which test did what in which step."""
 
     __test__ = False
@@ -212,7 +220,7 @@ class TestGrid(Record):
     """How many others there are."""
 
 
-class RetryTotals(Record):
+class RetryTotals(Part):
     """What the retries of a run cost together."""
 
     count: int = 0
@@ -236,7 +244,7 @@ class RunView(View):
     grid: TestGrid = TestGrid()
 
 
-class StateView(Record):
+class StateView(Part):
     """The files at a moment."""
 
     state_id: str | None = None

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from repotrace.errors import NoCommand
 from repotrace.facts import facts_of
-from repotrace.readable import one_line, readable, shell_line, truncate, visible
+from repotrace.readable import age, one_line, readable, shell_line, truncate, visible
 from repotrace.records.bug import BugReport
 from repotrace.records.command import signal_name
 from repotrace.records.trace import command_run_of
@@ -23,21 +23,11 @@ from repotrace.storage import Occurrences, RecordedVerdict
 
 MISSING = "—"
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _LONGEST = 160
 _FIRST = {"cwd": 0, "exit_code": 1}
 _HOST = {"python_version": "python", "executable": "python executable", "platform": "platform"}
 _DEFAULT_TITLES = ("Command failed: ", "Command captured: ")
 _SHORT_VERDICTS = {"same-after-normalising": "same (normalised)"}
-
-
-def age(then: datetime, now: datetime) -> str:
-    """How long ago, in the largest unit that fits: `3 h`, `12 min`, `0 s`."""
-    seconds = max(0, int((now - then).total_seconds()))
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return "0 s"
 
 
 def report_view(

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from repotrace.read.views import Patch, RunLine, RunView, StepLine, TestCounts, TestGrid
-from repotrace.readable import one_line
+from repotrace.readable import age, one_line
 from repotrace.records.run import Run, RunOutcome, RunStatus, RunTotals
 from repotrace.render.console import WIDE
 from repotrace.render.diffs import Line, Span
-from repotrace.render.reports import age
 from repotrace.render.runs_layout import (
     STATUS_STYLES,
     cost_of,

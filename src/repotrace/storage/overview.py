@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repotrace.records.run import FAILING, TestResult
-from repotrace.storage.rows import bound, from_moment
+from repotrace.storage.rows import bound
 from repotrace.storage.texts import POSITION_BITS, Cell, decode, head_of_block
 
 if TYPE_CHECKING:
     import sqlite3
-    from datetime import datetime
 
 HEAD = 2_000
 """Bytes of a text that are read for a line of a table."""
 
+_FAILED = ", ".join(f"'{outcome}'" for outcome in sorted(FAILING))
 _MARKS = 500
 """Values that are given to one query."""
 
@@ -31,14 +31,15 @@ class Outline(NamedTuple):
     parent_id: str | None
     step_type: str
     status: str
-    started_at: datetime
-    completed_at: datetime | None
+    started_at: int
+    """Microseconds since 1970, as all moments here."""
+    completed_at: int | None
     attempt: int
     retry_of: str | None
     state_before_id: str | None
     state_id: str | None
     state_quality: str | None
-    ambiguous: bool
+    ambiguous: int
     label: str | None
 
 
@@ -96,6 +97,17 @@ class Result(NamedTuple):
     state_id: str | None
 
 
+class StepTests(NamedTuple):
+    """What came of the tests of a step."""
+
+    outcomes: dict[str, int]
+    """How many tests had which `TestResult`."""
+    failing: tuple[str, ...]
+    """Node ids, in order of time."""
+    state_id: str | None
+    """The state that they ran on, first of all those that failed; None if none was told."""
+
+
 class Overview:
     """Reads within one view of the database, so that all parts fit each other."""
 
@@ -111,17 +123,7 @@ class Overview:
             (run_id,),
         )
         return [
-            Outline._make(
-                (
-                    *map(_word, row[:5]),
-                    from_moment(row[5]),
-                    None if row[6] is None else from_moment(row[6]),
-                    *map(_word, row[7:12]),
-                    bool(row[12]),
-                    _word(row[13]),
-                )
-            )
-            for row in rows
+            Outline._make(row if bytes not in map(type, row) else map(_word, row)) for row in rows
         ]
 
     def heads(self, run_id: str, numbers: Sequence[int]) -> dict[int, Heads]:
@@ -192,14 +194,14 @@ class Overview:
             changes[_word(step_id)].append(Change(_word(path), *rest))
         return changes
 
-    def change_times(self, run_id: str) -> list[tuple[datetime, str]]:
+    def change_times(self, run_id: str) -> list[tuple[int, str]]:
         """When files were seen to have changed, and the steps that changed them, in order."""
         rows = self._connection.execute(
             "SELECT DISTINCT timestamp, step_id FROM file_operations WHERE run_id = ?"
             " ORDER BY timestamp",
             (run_id,),
         )
-        return [(from_moment(at), _word(step_id)) for at, step_id in rows]
+        return [(at, _word(step_id)) for at, step_id in rows]
 
     def reads(self, run_id: str, step_ids: Sequence[str] | None = None) -> dict[str, int]:
         """How many different files each step read, of all steps or of some."""
@@ -244,36 +246,89 @@ class Overview:
 
     def failed_tests(self, run_id: str) -> list[str]:
         """The tests that failed at any time, those first that failed first."""
-        marks = ", ".join(f"'{outcome}'" for outcome in sorted(FAILING))
         rows = self._connection.execute(
-            f"SELECT node_id FROM test_outcomes WHERE run_id = ? AND outcome IN ({marks})"
+            f"SELECT node_id FROM test_outcomes WHERE run_id = ? AND outcome IN ({_FAILED})"
             " GROUP BY node_id ORDER BY min(timestamp), min(rowid)",
             (run_id,),
         )
         return [_word(node_id) for (node_id,) in rows]
 
-    def results_of_steps(self, run_id: str, step_ids: Sequence[str]) -> Iterator[Result]:
-        """What came of every test in these steps."""
+    def tests(self, run_id: str, step_ids: Sequence[str]) -> dict[str, StepTests]:
+        """What came of the tests of each of these steps."""
+        found: dict[str, StepTests] = {}
         for part in _parts(step_ids):
-            yield from self._results(run_id, f"step_id IN ({_marks(part)})", part)
+            single = self._single_tests(run_id, part)
+            found |= single
+            again = [name for name, tests in single.items() if not tests.outcomes]
+            for name, results in _by_step(self._results(run_id, again)).items():
+                failing = [result for result in results if result.outcome in FAILING]
+                states = [item.state_id for item in failing or results if item.state_id]
+                found[name] = StepTests(
+                    Counter(result.outcome for result in results),
+                    tuple(result.node_id for result in failing),
+                    states[0] if states else None,
+                )
+        return found
 
-    def results_of_tests(self, run_id: str, node_ids: Sequence[str]) -> Iterator[Result]:
-        """What came of these tests in every step that ran them."""
-        for part in _parts(node_ids):
-            yield from self._results(run_id, f"node_id IN ({_marks(part)})", part)
+    def _single_tests(self, run_id: str, step_ids: Sequence[str]) -> dict[str, StepTests]:
+        """As `tests`, counted by the database; no outcomes for a step that has some test twice."""
+        where = f"run_id = ? AND step_id IN ({_marks(step_ids)}) AND outcome <> 'rerun'"
+        values = (run_id, *map(bound, step_ids))
+        repeated = dict(
+            self._connection.execute(
+                "SELECT step_id, count(*) - count(DISTINCT node_id) FROM test_outcomes"
+                f" WHERE {where} GROUP BY step_id",
+                values,
+            ).fetchall()
+        )
+        counts: dict[str, dict[str, int]] = {_word(name): {} for name in repeated}
+        states: dict[str, str] = {}
+        for step_id, outcome, number, state_id in self._connection.execute(
+            "SELECT step_id, outcome, count(*), min(state_id) FROM test_outcomes"
+            f" WHERE {where} GROUP BY step_id, outcome",
+            values,
+        ):
+            if not repeated[step_id]:
+                counts[_word(step_id)][outcome] = number
+            if state_id is not None and (outcome in FAILING or _word(step_id) not in states):
+                states[_word(step_id)] = state_id
+        failing: dict[str, list[str]] = defaultdict(list)
+        for step_id, node_id in self._connection.execute(
+            f"SELECT step_id, node_id FROM test_outcomes WHERE {where} AND outcome IN ({_FAILED})"
+            " ORDER BY timestamp, rowid",
+            values,
+        ):
+            failing[_word(step_id)].append(_word(node_id))
+        return {
+            name: StepTests(outcomes, tuple(failing.get(name, ())), states.get(name))
+            for name, outcomes in counts.items()
+        }
 
-    def _results(self, run_id: str, where: str, values: Iterable[str]) -> list[Result]:
+    def results(
+        self, run_id: str, step_ids: Sequence[str], node_ids: Sequence[str]
+    ) -> list[Result]:
+        """What came of these tests in these steps."""
+        found = []
+        for steps in _parts(step_ids):
+            for tests in _parts(node_ids):
+                found += self._results(run_id, steps, tests)
+        return found
+
+    def _results(
+        self, run_id: str, step_ids: Sequence[str], node_ids: Sequence[str] | None = None
+    ) -> list[Result]:
         """Phases of one execution belong together: a new one begins with a phase that was there,
         or in another command."""
+        # The plus keeps SQLite from the index of tests, under which they lie run after run.
+        tests = "" if node_ids is None else f" AND +node_id IN ({_marks(node_ids)})"
         rows = self._connection.execute(
             "SELECT step_id, node_id, phase, outcome, state_id, command_id, attempt"
-            f" FROM test_outcomes WHERE run_id = ? AND {where} ORDER BY timestamp, rowid",
-            (run_id, *map(bound, values)),
+            f" FROM test_outcomes WHERE run_id = ? AND step_id IN ({_marks(step_ids)}){tests}"
+            " AND outcome <> 'rerun' ORDER BY timestamp, rowid",
+            (run_id, *map(bound, step_ids), *map(bound, node_ids or ())),
         )
-        last: dict[tuple[str, Any], tuple[Any, set[str], str, str | None]] = {}
+        last: dict[tuple[Any, Any], tuple[Any, set[str], str, str | None]] = {}
         for step_id, node_id, phase, outcome, state_id, *execution in rows:
-            if outcome == TestResult.RERUN:
-                continue
             before = last.get((step_id, node_id))
             if before is None or execution != before[0] or phase in before[1]:
                 last[step_id, node_id] = (execution, {phase}, outcome, state_id)
@@ -285,6 +340,13 @@ class Overview:
             Result(_word(step_id), _word(node_id), outcome, state_id)
             for (step_id, node_id), (_, _, outcome, state_id) in last.items()
         ]
+
+
+def _by_step(results: Iterable[Result]) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        found[result.step_id].append(result)
+    return found
 
 
 def _weight(phase: str, outcome: str) -> int:

@@ -256,3 +256,39 @@ def test_nothing_recorded(tmp_path: Path, verb: str) -> None:
         assert b"repotrace" in done.stderr
         assert b"Traceback" not in done.stderr
     assert list(shell.cwd.iterdir()) == []
+
+
+def test_a_checkpoint_of_the_present_files(repotrace: Shell) -> None:
+    done = repotrace("runs", "checkpoint", "so far")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stderr.decode().splitlines()
+    assert first.startswith("checkpoint so far: step 1 of r")
+    assert second == "get its files with: repotrace runs restore --checkpoint 'so far'"
+    (repotrace.cwd / "b.txt").write_text("spoilt")
+    back = repotrace("runs", "restore", "--checkpoint", "so far", "--in-place")
+    assert back.returncode == 0, back.stderr
+    assert (repotrace.cwd / "b.txt").read_text() == "one\n2\n"
+
+
+def test_a_checkpoint_names_a_step(repotrace: Shell) -> None:
+    view = json.loads(repotrace("runs", "checkpoint", "good", RUN, "--step", "1", "--json").stdout)
+    assert (view["run_id"], view["step_number"], view["quality"]) == (RUN, 1, "exact")
+    last = json.loads(repotrace("runs", "checkpoint", "end", RUN, "--json").stdout)
+    assert last["step_number"] == 3
+    into = repotrace("runs", "restore", "--checkpoint", "good", "--into", "x")
+    assert into.returncode == 0, into.stderr
+    assert (repotrace.cwd / "x" / "a.txt").read_text() == "one\n2\n"
+    assert repotrace("runs", "restore", "--checkpoint", "none", "--into", "y").returncode == 2
+    assert repotrace("runs", "checkpoint", "two\nlines").returncode == 2
+
+
+def test_a_checkpoint_joins_the_run_that_goes_on(repotrace: Shell) -> None:
+    home = repotrace.cwd / ".git" / "repotrace"
+    live = Recorded(repotrace.cwd, home, run="rlive")
+    live.step("echo x > x")
+    live.store.close()
+    view = json.loads(repotrace("runs", "checkpoint", "midway", "--json").stdout)
+    assert (view["run_id"], view["step_number"]) == ("rlive", 2)
+    assert view["state_id"] == live.store.runs.step("rlive", 1).state_id
+    assert live.store.runs.step("rlive", 2).metadata["checkpoint"]["steps"] == 1
+    assert live.run.status == "running"

@@ -33,6 +33,7 @@ COMMANDS = {
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
     "runs report": "repotrace.cli.runs_report:runs_report",
     "runs report-tests": "repotrace.cli.runs_report_tests:runs_report_tests",
+    "runs checkpoint": "repotrace.cli.runs_checkpoint:runs_checkpoint",
     "runs delete": "repotrace.cli.runs_delete:runs_delete",
     "runs gc": "repotrace.cli.runs_gc:runs_gc",
     "version": "repotrace.cli.version:version",

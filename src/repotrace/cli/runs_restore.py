@@ -14,7 +14,6 @@ from repotrace.cli.options import (
     JsonOption,
     Opened,
     PathsOption,
-    RunArgument,
     note,
     open_runs,
     print_json,
@@ -25,6 +24,7 @@ from repotrace.config import workspace_for
 from repotrace.errors import RepoTraceError
 from repotrace.records.base import encode_bytes
 from repotrace.records.run import Run
+from repotrace.runs.checkpoints import find_checkpoint
 from repotrace.runs.paths import PathFilter, shown_path
 from repotrace.runs.restore import (
     Restored,
@@ -36,6 +36,7 @@ from repotrace.runs.restore import (
     undo_command,
 )
 from repotrace.runs.states import KnownState
+from repotrace.storage import LATEST
 from repotrace.system.snapshots import Lacking
 
 _SHOWN = 5
@@ -56,13 +57,20 @@ class _Wanted(NamedTuple):
 
 def runs_restore(
     ctx: typer.Context,
-    run: RunArgument = "latest",
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Id of a run, a unique prefix, or latest"),
+    ] = None,
     step: Annotated[
         int | None,
         typer.Option("--step", metavar="N", min=0, help="The files after this step; 0: before all"),
     ] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="ID", help="This state instead of a step's")
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="NAME", help="The files of this checkpoint"),
     ] = None,
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="A folder, new or empty")
@@ -81,12 +89,20 @@ def runs_restore(
     as_json: JsonOption = False,
 ) -> None:
     """Write the files as they were after a step into a new folder, or in place"""
-    if (step is None) == (state is None):
-        raise typer.BadParameter("say --step N or --state ID")
+    if sum(given is not None for given in (step, state, checkpoint)) != 1:
+        raise typer.BadParameter("say --step N, --checkpoint NAME, or --state ID")
     if into is not None and in_place:
         raise typer.BadParameter("--into and --in-place exclude each other")
     opened = open_runs(ctx)
-    wanted = _wanted(opened, run, step, state)
+    if checkpoint is not None:
+        made = find_checkpoint(
+            opened.store,
+            checkpoint,
+            run=the_run(opened, run) if run is not None else None,
+            workspace=workspace_for(Path.cwd(), os.environ),
+        )
+        run, step = made.run.id, made.step_number
+    wanted = _wanted(opened, run or LATEST, step, state)
     chosen = PathFilter(paths or (), root=wanted.run.workspace if wanted.run else None)
     undo: list[str] = []
     if in_place:

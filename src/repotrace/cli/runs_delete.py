@@ -26,7 +26,7 @@ def runs_delete(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete runs, with all that was recorded of them and their files"""
+    """Delete runs with all their records and files"""
     opened = open_runs(ctx)
     found = {run.id: run for run in (the_run(opened, ref) for ref in runs)}
     if not yes:

@@ -44,7 +44,7 @@ def runs_report(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a report of a command or test that failed in a run, with its files"""
+    """Report a failed command or test of a run, with its files"""
     if report_id is not None:
         validate_id(report_id)
     opened = open_runs(ctx, store)

@@ -88,7 +88,7 @@ def runs_restore(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the files as they were after a step into a new folder, or in place"""
+    """Write the files of a step into a new folder, or in place"""
     if sum(given is not None for given in (step, state, checkpoint)) != 1:
         raise typer.BadParameter("say --step N, --checkpoint NAME, or --state ID")
     if into is not None and in_place:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from repotrace import config
 from repotrace.journal import TEXT_LIMIT, new_id, new_run_id
 from repotrace.records.events import Kind
+from repotrace.runs.contents import bytes_of, line_counts
 from repotrace.runs.state_taker import DEADLINE, StateTaker
 from repotrace.runs.surroundings import place_of, shared_journal, shared_redactor
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from repotrace.storage import Store
 
 type Facts = Mapping[str, Any]
-
-_COMPARABLE = 25_000_000
-"""Product of the numbers of lines up to which two texts are compared in a moment."""
 
 
 class ExecutionRecorder:
@@ -377,10 +375,10 @@ class ExecutionRecorder:
         """
         facts: dict[str, Any] = {"operation_type": op_type, "file_path": self._inside(path)}
         contents = {"before_id": before, "after_id": after}
-        given = {name: _encoded(text) for name, text in contents.items() if text is not None}
+        given = {name: bytes_of(text) for name, text in contents.items() if text is not None}
         kept = self._keep(*given.values()) if given else []
         facts |= dict(zip(given, kept or (), strict=False))
-        facts |= _line_counts(before or "", after or "")
+        facts |= line_counts(before or "", after or "")
         return self._part(Kind.FILE_OPERATION, facts | {"step_id": step_id})
 
     def log_file_operation(
@@ -516,21 +514,3 @@ def _path(folder: Path | None) -> str | None:
 
 def _given(**facts: Any) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _encoded(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-
-
-def _line_counts(before: str, after: str) -> dict[str, int]:
-    """Lines added and removed, as a diff counts them; nothing for texts too long to compare."""
-    old, new = before.splitlines(), after.splitlines()
-    kept = 0
-    if old and new:
-        if len(old) * len(new) > _COMPARABLE:
-            return {}
-        from difflib import SequenceMatcher
-
-        same = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-        kept = sum(block.size for block in same)
-    return {"lines_added": len(new) - kept, "lines_removed": len(old) - kept}

@@ -19,6 +19,7 @@ from repotrace.records.run import (
     Run,
     RunStatus,
 )
+from repotrace.runs.contents import bytes_of
 from repotrace.storage import LATEST, Store
 
 _EMPTY = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -185,7 +186,7 @@ def _contents(store: Store, op: FileOperation) -> dict[str, str]:
     named = {"before_id": op.before_id, "after_id": op.after_id}
     texts = {"before_id": op.content_before, "after_id": op.content_after}
     given = {
-        name: _bytes_of(text)
+        name: bytes_of(text)
         for name, text in texts.items()
         if text is not None and named[name] is None
     }
@@ -207,10 +208,3 @@ def _counts(store: Store, op: FileOperation) -> dict[str, Any]:
     if added == "-":
         return {"is_binary": True}
     return {"lines_added": int(added), "lines_removed": int(removed)}
-
-
-def _bytes_of(text: str) -> bytes:
-    try:
-        return os.fsencode(text)
-    except UnicodeEncodeError:  # surrogates that stand for no byte
-        return text.encode("utf-8", "surrogatepass")

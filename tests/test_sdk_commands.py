@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tracing import Project, make_project
 
-from repotrace import record_llm, run_command, run_tests, span, trace_agent
+from repotrace import record_llm, record_tests, run_command, run_tests, span, trace_agent
 from repotrace.errors import RepoTraceError
 from repotrace.sdk.responses import facts_of
 
@@ -115,6 +115,32 @@ def test_tests_of_another_runner_are_read_from_its_output(project: Project) -> N
         ]
         assert [item.is_test for item in project.store.runs.commands(run_id, step.id)] == [True]
     assert project.run.outcome == "failed"
+
+
+def test_outcomes_from_elsewhere_are_told(project: Project) -> None:
+    project.write(
+        "report.xml",
+        '<testsuites><testsuite name="s"><testcase classname="a.b" name="ok" time="0.1"/>'
+        '<testcase classname="a.b" name="no"><failure message="m">text</failure></testcase>'
+        "</testsuite></testsuites>",
+    )
+
+    @trace_agent
+    def agent() -> None:
+        assert len(record_tests(junit="report.xml") or ()) == 2
+        with span("remote", type="test"):
+            record_tests([{"node_id": "x::y", "outcome": "skipped", "message": "later"}])
+        with pytest.raises(RepoTraceError):
+            record_tests(junit="missing.xml")
+
+    agent()
+    found = project.store.runs.tests(project.run.id)
+    assert [(item.outcome, item.origin) for item in found] == [
+        ("passed", "junit"),
+        ("failed", "junit"),
+        ("skipped", "given"),
+    ]
+    assert [step.description for step in project.steps()] == ["tests", "remote"]
 
 
 def test_plain_subprocesses_tell_their_tests_as_well(

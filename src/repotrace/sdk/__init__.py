@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         record_llm,
         record_log,
         record_read,
+        record_tests,
     )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "record_llm",
     "record_log",
     "record_read",
+    "record_tests",
     "run_command",
     "run_tests",
     "span",
@@ -64,6 +66,7 @@ _HOMES = {
     "record_llm": "telling",
     "record_log": "telling",
     "record_read": "telling",
+    "record_tests": "telling",
     "run_command": "commands",
     "run_tests": "commands",
 }

@@ -5,7 +5,7 @@ Each function gives the id of what it recorded, None outside of a traced agent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from repotrace.sdk.spans import Span, current_span
 from repotrace.sdk.values import as_text
 
 if TYPE_CHECKING:
+    from repotrace.records.events import OutcomeData
     from repotrace.sdk.active import ActiveRun
 
 type FilePath = str | PathLike[str]
@@ -141,6 +142,46 @@ def _description(known: Mapping[str, Any]) -> str:
     said = (as_text(known.get("response")) or "").strip().partition("\n")[0]
     what = f"asks for {', '.join(calls)}" if calls else said[:_LINE]
     return ": ".join(filter(None, [str(known.get("model") or ""), what])) or "model call"
+
+
+def record_tests(
+    outcomes: Iterable[Mapping[str, Any]] = (), *, junit: FilePath | None = None
+) -> list[str] | None:
+    """Tell what came of tests that ran where RepoTrace did not see them; the ids of the outcomes.
+
+    Each outcome has a `node_id`, an `outcome` (passed, failed, error, skipped, …) and whatever
+    else `records.events.OutcomeData` has; `junit` is a JUnit XML file, as most runners write it.
+    Raises RepoTraceError for a file that cannot be read as one.
+    """
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    found: list[tuple[str, Mapping[str, Any]]] = [("given", each) for each in outcomes]
+    if junit is not None:
+        found += [("junit", each) for each in _of_report(junit)]
+    step = span.id or _own_step(span, run, "test", "tests")
+    names = [
+        name
+        for origin, each in found
+        for name in run.recorder.record_test_outcomes(step, [each], origin=origin)
+    ]
+    if span.id is None:
+        run.recorder.end_step(step)
+    return names
+
+
+def _of_report(path: FilePath) -> list[OutcomeData]:
+    from pathlib import Path
+
+    from repotrace.errors import RepoTraceError
+    from repotrace.junit import outcomes_from_junit
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise RepoTraceError(f"Cannot read {fspath(path)}: {error.strerror}.") from error
+    return outcomes_from_junit(data, exists=lambda name: Path(name).is_file())
 
 
 def record_decision(

@@ -151,8 +151,8 @@ _BEFORE_SOLID = frozenset(
     """.split()
 )
 """Literals that match only with _SOLID letters and digits in a row right behind them."""
-_IN_SOLID = frozenset(b"AKIA ASIA ABIA ACCA SK dapi".split())
-"""Literals that match only as a part of such a row."""
+_IN_SOLID = frozenset(b"AKIA ASIA ABIA ACCA SK".split())
+"""Literals that match only as a part of such a row, and have capital letters."""
 _TAIL = 3
 """The length of the shortest literal of _BEFORE_SOLID."""
 _BLANK = " " * _TAIL
@@ -163,8 +163,8 @@ _HINTS = {"netrc-password": "passw", "url-password": "@", "url-token": "@"}
 """Of some rules, what is cheaper to find than the literal and in each match."""
 _UNDECIDED = ("-----begin ", "[redacted:")
 """What may hold a secret over several lines, or keep rules from matching."""
-_RARE_FIRST = "zqjxkvbywgpfmucd@[:=/.-_0123456789 lhrsnioate"
-"""Characters by how seldom they are in texts and code."""
+_RARE_FIRST = "zqjxkvbyugpcfmwd@[:=/.-_0123456789 lhrsnioate"
+"""Characters by how seldom they are in texts and code, of some alike the most useful ones first."""
 
 type _Hinted = dict[str, list[tuple[str, Suspect]]]
 """Literals by what is looked for first, with what is made of them if it is there."""
@@ -230,7 +230,8 @@ class QuickLook:
                 tail = padded[start : start + _TAIL]
                 if tail in before:
                     found += before[tail]
-                found += [entry for part in within if part in row for entry in within[part]]
+                if not row.islower():
+                    found += [entry for part in within if part in row for entry in within[part]]
                 start = marks.find(_SOLID_NEEDLE, end) if end >= 0 else -1
         if not found:
             return []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -13,6 +12,8 @@ from repotrace.sdk.spans import Span, _current, is_interrupt
 from repotrace.sdk.values import as_text, call_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from repotrace.sdk.active import ActiveRun
 
 _OPTIONS = frozenset({"states", "redact", "text_limit", "state_deadline"})

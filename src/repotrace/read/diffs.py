@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import string
+import zlib
+from base64 import b85encode
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,9 +14,10 @@ from repotrace.read.views import StepView
 from repotrace.records.run import FileOperation, OperationType, StateQuality
 from repotrace.storage import Store
 
-_NOTHING = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
-"""The object id of an empty file, which git knows without having it."""
+_LOOKED_AT = 8000
+"""Bytes in which a zero makes a file binary for git."""
 
+_LENGTHS = (string.ascii_uppercase + string.ascii_lowercase).encode()
 _NO_OBJECT = "0" * 40
 
 _BODY = re.compile(rb"^(?:--- |GIT binary patch|Binary files )", re.MULTILINE)
@@ -96,8 +100,8 @@ def _of_contents(
     is_gone = operation.operation_type == OperationType.DELETE
     if (old_id is None and not is_new) or (operation.after_id is None and not is_gone):
         return None
-    ids = [oid for oid in (old_id, operation.after_id) if oid is not None]
-    if any(store.snapshots.read_object(oid) is None for oid in ids):
+    ends = (old_id, operation.after_id)
+    if any(oid is not None and store.snapshots.read_object(oid) is None for oid in ends):
         return None
     path = os.fsencode(operation.file_path)
     old_path = os.fsencode(source.file_path) if source is not None else path
@@ -109,26 +113,46 @@ def _of_contents(
     same_mode = _git_mode(old_mode) == _git_mode(operation.mode_after)
     mode = b" %o" % _git_mode(old_mode) if same_mode and not (is_new or is_gone) else b""
     if old_id != operation.after_id:
-        ends = [(oid or _NO_OBJECT).encode() for oid in (old_id, operation.after_id)]
-        lines.append(b"index %s..%s%s" % (*ends, mode))
+        full = [(oid or _NO_OBJECT).encode() for oid in ends]
+        lines.append(b"index %s..%s%s" % (*full, mode))
     head = b"\n".join(lines) + b"\n"
     if old_id == operation.after_id:
         return head
-    text = store.snapshots.git(
-        [
-            *("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color"),
-            *(old_id or _NOTHING, operation.after_id or _NOTHING),
-        ]
-    )
+    names = (b"/dev/null" if is_new else old_name, b"/dev/null" if is_gone else new_name)
+    sides = [None if oid is None else store.snapshots.read_object(oid) for oid in ends]
+    if None in sides:
+        return head + _one_sided(sides[0] or b"", sides[1] or b"", names)
+    command = ("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color")
+    text = store.snapshots.git([*command, *(oid for oid in ends if oid is not None)])
     start = _BODY.search(text)
-    if start is None:
-        return head
-    body = text[start.start() :]
+    body = text[start.start() :] if start else b""
     if body.startswith(b"--- "):
-        hunks = body.split(b"\n", 2)[2]
-        names = (b"/dev/null" if is_new else old_name, b"/dev/null" if is_gone else new_name)
-        body = b"--- %s\n+++ %s\n%s" % (*names, hunks)
+        body = b"--- %s\n+++ %s\n%s" % (*names, body.split(b"\n", 2)[2])
     return head + body
+
+
+def _one_sided(old: bytes, new: bytes, names: tuple[bytes, bytes]) -> bytes:
+    """The body of the diff of a file that is new or gone: git has no name for "nothing"."""
+    if b"\0" in (old + new)[:_LOOKED_AT]:
+        return b"GIT binary patch\n" + _literal(new) + _literal(old)
+    content = old or new
+    if not content:
+        return b""
+    lines = content.removesuffix(b"\n").split(b"\n")
+    count = b"1" if len(lines) == 1 else b"1,%d" % len(lines)
+    ranges = (b"-%s +0,0" if old else b"-0,0 +%s") % count
+    body = b"".join((b"-" if old else b"+") + line + b"\n" for line in lines)
+    if not content.endswith(b"\n"):
+        body += b"\\ No newline at end of file\n"
+    return b"--- %s\n+++ %s\n@@ %s @@\n%s" % (*names, ranges, body)
+
+
+def _literal(content: bytes) -> bytes:
+    """A content in git's way to write binary ones."""
+    packed = zlib.compress(content)
+    rows = [packed[start : start + 52] for start in range(0, len(packed), 52)]
+    lines = [_LENGTHS[len(row) - 1 : len(row)] + b85encode(row, pad=True) for row in rows]
+    return b"literal %d\n%s\n\n" % (len(content), b"\n".join(lines))
 
 
 def _modes(old: int | None, new: int | None, *, is_new: bool, is_gone: bool) -> list[bytes]:

@@ -184,7 +184,7 @@ def _spending(spent: Spent) -> dict[str, Any]:
 
 def _changed(changes: Sequence[Change]) -> dict[str, Any]:
     return {
-        "files": tuple(dict.fromkeys(change.path for change in changes)),
+        "files": tuple(sorted({change.path for change in changes})),
         "lines_added": sum(change.lines_added for change in changes),
         "lines_removed": sum(change.lines_removed for change in changes),
     }

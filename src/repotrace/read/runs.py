@@ -187,6 +187,7 @@ def _grid(
     rows = [
         GridRow.model_construct(node_id=name, outcomes=tuple(found))
         for name, found in cells.items()
+        if any(found)
     ]
     rows.sort(key=lambda row: row.last not in FAILING)
     shown = rows if whole else rows[:GRID_TESTS]
@@ -194,6 +195,6 @@ def _grid(
         runs=tuple(runs),
         runs_left_out=len(lines.tested) - len(steps),
         tests=tuple(shown),
-        left_out=len(rows) - len(shown),
+        left_out=len(failed) - len(shown),
         never_failed=max(0, run.totals.tests - len(failed)),
     )

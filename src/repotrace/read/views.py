@@ -151,7 +151,7 @@ class StepLine(Part):
     """Number of the step that is tried again."""
     files_read: int = 0
     files: tuple[OsText, ...] = ()
-    """The paths that it changed."""
+    """The paths that it changed, sorted."""
     lines_added: int = 0
     lines_removed: int = 0
     commands: tuple[CommandLine, ...] = ()

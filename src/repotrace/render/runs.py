@@ -351,10 +351,12 @@ def _details(step: StepLine) -> Iterator[tuple[str, str]]:
 
 
 def tests_of(tests: TestCounts) -> str:
-    """`1 failed, 4 passed`."""
-    parts = ((tests.failed, "failed"), (tests.errors, "errors"), (tests.passed, "passed"),
-             (tests.skipped, "skipped"))  # fmt: skip
-    return ", ".join(f"{number} {word}" for number, word in parts if number) or "no tests"
+    """`1 failed, 2 errors, 4 passed`."""
+    parts = [f"{tests.failed} failed"] if tests.failed else []
+    parts += [count(tests.errors, "error")] if tests.errors else []
+    parts += [f"{tests.passed} passed"] if tests.passed else []
+    parts += [f"{tests.skipped} skipped"] if tests.skipped else []
+    return ", ".join(parts) or "no tests"
 
 
 def patch_of(patch: Patch | None) -> str:
@@ -378,7 +380,7 @@ def patch_of(patch: Patch | None) -> str:
 
 def grid_lines(grid: TestGrid, *, width: int) -> Iterator[Line]:
     """Which test did what in which step; nothing where no test ever failed."""
-    if not grid.tests:
+    if not grid.tests or not grid.runs:
         return
     names = [one_line(row.node_id) for row in grid.tests]
     cell = max(len(str(run.step_number)) for run in grid.runs) + 1

@@ -54,7 +54,7 @@ class Page:
         that no captured text begins where ours does.
         """
         if self.width < WIDE:
-            lines = (part for line in lines for part in fold(_eased(line, self.width), self.width))
+            lines = (part for line in lines for part in fold(eased(line, self.width), self.width))
         for some in batched(lines, _AT_ONCE):
             if self.coloured:
                 self._console.print(_Coloured(some), soft_wrap=True)
@@ -79,7 +79,7 @@ class _Coloured:
             yield Segment.line()
 
 
-def _eased(line: Line, width: int) -> Line:
+def eased(line: Line, width: int) -> Line:
     """A captured line that was made for a slightly wider terminal, with shorter rules and gaps."""
     if not isinstance(line, CapturedLine):
         return line

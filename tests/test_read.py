@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading import LEAP, Recorded, project, record
 from recording import NOON, RUN, event, step, traces
@@ -475,7 +475,7 @@ def test_contents_that_are_not_kept_are_named(store: Store) -> None:
 # --- Anything -------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(trace=traces())
 def test_whatever_was_recorded_is_read_back(trace: ExecutionTrace) -> None:
     with tempfile.TemporaryDirectory() as folder:

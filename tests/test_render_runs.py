@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording import NOON, RUN, traces
 from rich.cells import cell_len
@@ -220,7 +220,7 @@ def test_a_patch_says_what_is_doubtful() -> None:
 # --- Everything ------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(trace=traces(), width=st.sampled_from([20, 80, 120, 160, WIDE]))
 def test_whatever_was_recorded_can_be_shown(trace: ExecutionTrace, width: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -257,6 +257,19 @@ def test_what_is_doubtful_about_a_state_is_said(store: Store) -> None:
     assert played(store, 1).before.state_id == "s0"
 
 
+def test_a_step_that_has_not_ended_has_the_files_that_it_found(store: Store) -> None:
+    store.runs.add_events(
+        [
+            event("run_started", 0),
+            state(0, "s0"),
+            event("step_started", 1, id="going"),
+            state(1, "s1", step_id="going", when="start"),
+        ]
+    )
+    after = played(store, 1).after
+    assert (after.state_id, after.step_number, after.at_start) == ("s1", 1, True)
+
+
 # --- Tests ----------------------------------------------------------------------------------
 
 OUTCOMES = st.sampled_from(

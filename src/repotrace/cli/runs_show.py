@@ -18,7 +18,7 @@ def runs_show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: what was asked, what it cost, its steps and tests"""
+    """Show a run with its cost, steps and tests"""
     opened = open_runs(ctx)
     found = the_run(opened, run)
     from repotrace.read.runs import show_run, stream_steps

@@ -139,9 +139,14 @@ def _base(run: Run, moments: Sequence[_Moment]) -> StateView:
         quality = run.base_quality or StateQuality.EXACT
         return StateView(state_id=run.base_state, quality=quality)
     if moments and not moments[0].at_end:
-        return _view(moments[0]).model_copy(update={"step_number": 0})
+        return _view(moments[0]).model_copy(update={"step_number": 0, "at_start": False})
     return StateView(quality=StateQuality.MISSING, reason="no state was taken")
 
 
 def _view(moment: _Moment) -> StateView:
-    return StateView(state_id=moment.state_id, quality=moment.quality, step_number=moment.number)
+    return StateView(
+        state_id=moment.state_id,
+        quality=moment.quality,
+        step_number=moment.number,
+        at_start=not moment.at_end,
+    )

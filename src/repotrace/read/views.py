@@ -253,6 +253,8 @@ class StateView(Part):
     """A `StateQuality`."""
     step_number: int = 0
     """The step that the state is of; 0: it is from before the first one."""
+    at_start: bool = False
+    """It is how the step found the files, not how it left them."""
     reason: str | None = None
     """Why it is not known, or not exact."""
     not_captured: tuple[OsText, ...] = ()

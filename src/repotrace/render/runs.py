@@ -170,7 +170,9 @@ def _totals(view: RunView) -> Iterator[str]:
     failed = f", {totals.failed_steps} failed" if totals.failed_steps else ""
     interrupted = f", {view.interrupted_steps} interrupted" if view.interrupted_steps else ""
     read = f"{count(totals.files_read, 'file')} read, {totals.files_modified} edited"
-    parts = [f"{count(totals.steps, 'step')}{failed}{interrupted}", read]
+    parts = [f"{count(totals.steps, 'step')}{failed}{interrupted}"]
+    if totals.files_read or totals.files_modified:
+        parts.append(read)
     if totals.files_modified:
         parts.append(lines_of(totals.lines_added, totals.lines_removed) + " lines")
     if totals.commands:
@@ -205,7 +207,10 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "status", one_line(f"{run.status}{outcome}".replace("tests not-run", "no tests run"))
     yield from _given("error", phrase(run.error or ""))
     began = run.started_at.astimezone(UTC)
-    took = "" if view.duration is None else f", took {time_of(view.duration)}"
+    took = ""
+    if view.duration is not None:
+        word = "last heard of after" if run.completed_at is None else "took"
+        took = f", {word} {time_of(view.duration)}"
     yield "started", f"{began:%Y-%m-%d %H:%M:%S} UTC, {age(run.started_at, now)} ago{took}"
     if run.workspace:
         yield "workspace", one_line(run.workspace)
@@ -310,7 +315,10 @@ def _first(step: StepLine, widths: _Widths, width: int) -> Line:
     room = width - used - (len(took) + 2 if took else 0)
     if width >= WIDE:
         return [*head, Span(title), Span(f"  {took}" if took else "", "dim")]
-    return [*head, Span(fit(title, max(room, 10))), Span(f"  {took}" if took else "", "dim")]
+    shown = fit(title, max(room, 10))
+    if not took:
+        return [*head, Span(shown.rstrip())]
+    return [*head, Span(shown), Span(f"  {took}", "dim")]
 
 
 def _details(step: StepLine) -> Iterator[tuple[str, str]]:

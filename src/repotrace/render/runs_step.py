@@ -350,7 +350,8 @@ def _state(state: StateView) -> Iterator[Line]:
         text = f"{one_line(state.quality)}: the files after this step are not known"
         yield [Span(text, "yellow")]
     else:
-        of = f"as step {state.step_number} left them" if state.step_number else "as at the start"
+        verb = "found" if state.at_start else "left"
+        of = f"as step {state.step_number} {verb} them" if state.step_number else "as at the start"
         style = "green" if state.quality == "exact" else "yellow"
         yield [
             Span(one_line(state.quality), style),

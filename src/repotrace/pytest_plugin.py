@@ -16,6 +16,7 @@ import ast
 import itertools
 import json
 import os
+import re
 import threading
 import time
 import weakref
@@ -34,6 +35,13 @@ _STRAY = "repotrace_outcomes"
 
 _VARIABLES = ("REPOTRACE_JOURNAL", "REPOTRACE_RUN", "REPOTRACE_STEP", "REPOTRACE_COMMAND")
 _WORST = {"failed", "error", "rerun"}
+
+_SECRET_NAME = re.compile(
+    r"(?i)(pass(word|wd|phrase|code)s?|secrets?|tokens?|credentials?|cookie|jwt|pwd"
+    r"|(access|account|api|app|auth|deploy|encryption|master|private|secret|service|signing)_?key)$"
+)
+"""Of variables whose values are masked here: whoever reads the journal may not have them."""
+_SHORTEST_SECRET = 8
 
 
 def pytest_configure(config: Any) -> None:
@@ -164,7 +172,7 @@ class Recorder:
         for title, content in getattr(report, "sections", ()):
             if content and shown != "no" and (shown == "all" or shown in title):
                 parts.append(f"{title:-^80}\n{content}")
-        return _cut("\n".join(part.rstrip("\n") for part in parts))
+        return _cut(_masked("\n".join(part.rstrip("\n") for part in parts)))
 
 
 # --- What a report says ---------------------------------------------------------------------
@@ -207,7 +215,7 @@ def _message(report: Any) -> str:
             del lines[0]  # xdist says which worker it was
         marked = [line[1:].strip() for line in lines if line.startswith("E  ")]
         text = marked[-1] if marked else next((line for line in lines if line.strip()), "")
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = _masked(next((line.strip() for line in text.splitlines() if line.strip()), ""))
     return first if len(first) <= MESSAGE_LIMIT else first[: MESSAGE_LIMIT - 3] + "..."
 
 
@@ -240,6 +248,19 @@ def _shown(value: Any) -> str:
         return repr(value)
     except Exception as error:
         return f"<{type(value).__name__}, unprintable: {type(error).__name__}>"
+
+
+def _masked(text: str) -> str:
+    """`text` without the values of secret variables; other secrets are the reader's to find."""
+    for name, value in list(os.environ.items()):
+        if len(value) < _SHORTEST_SECRET or not _SECRET_NAME.search(name):
+            continue
+        for form in {value, repr(value)[1:-1]}:
+            # A path to a file with secrets is none.
+            if form in text and not os.path.exists(value):  # noqa: PTH110
+                shown = re.sub("[^A-Za-z0-9_]", "_", name)
+                text = text.replace(form, "[REDACTED:env-%s]" % shown)  # noqa: UP031
+    return text
 
 
 def _cut(text: str) -> str:

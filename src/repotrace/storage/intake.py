@@ -179,10 +179,11 @@ class Intake:
     def run_started(self, run: Row, said: Said) -> None:
         """A run began, or another view of it did."""
         values = run.values
-        values["started_at"] = min(values["started_at"], said.when)
+        end, start = values.get("completed_at"), values["started_at"]
+        values["started_at"] = min(start, said.when)
         run.changed.add("started_at")
-        end = values.get("completed_at")
-        if end is not None and said.when > end:  # it is taken up again
+        # It is taken up again; but an end before its start is a clock that went back.
+        if end is not None and said.when > max(start, end):
             run.clear("completed_at")
             run.set("status", RunStatus.RUNNING.value)
         if values.get("status") == RunStatus.UNKNOWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ class Store:
             self.home,
             contents=lambda name: self.snapshots.read_object(name),
             operations_of=lambda pairs: self.snapshots.known_operations_of(pairs),
-            redact=lambda: Redactor(key=self.key).redact,
+            redact=lambda: Redactor(key=self.key, variables=os.environ).redact,
         )
 
     @cached_property

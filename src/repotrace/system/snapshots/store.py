@@ -134,6 +134,7 @@ class SnapshotStore:
             reason = f"not done within {deadline:g} s"
         except (RepoTraceError, OSError) as error:
             reason = str(error)
+        upkeep.sweep_broken(self.path)
         return Snapshot("missed", None, None, False, time.monotonic() - started, reason=reason)
 
     def _take(

@@ -86,6 +86,22 @@ def sweep(store: Path) -> None:
                     path.unlink()
 
 
+def sweep_broken(store: Path) -> None:
+    """Removes what a git process left that failed or was killed, unless others are at work.
+
+    On a full disk it is the very room that is missing; and what a deadline stops again and again
+    would fill the disk.
+    """
+    # The names that git gives; files that we write ourselves have longer ones.
+    patterns = ("objects/??/tmp_obj_??????", "objects/tmp_obj_??????", "objects/pack/tmp_*")
+    with (
+        suppress(DeadlinePassed, OSError),
+        locked(store / "lock", deadline=Deadline.after(0.05)),
+    ):
+        for path in (path for pattern in patterns for path in store.glob(pattern)):
+            path.unlink(missing_ok=True)
+
+
 def repack(store: Repository) -> None:
     """Packs what is loose, and copies what is borrowed, so that no foreign object is needed."""
     alternates = store.path / "objects" / "info" / "alternates"

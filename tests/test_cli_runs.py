@@ -220,6 +220,10 @@ def test_a_step_is_printed_whole(repotrace: Shell, recorded: Recorded) -> None:
     assert "M app/export.py  +1 -1, mode 644 → 755\n  A logo.bin  binary\n" in text
     assert "  -    return year + 2\n  +    return year + 1\n" in text
     assert f"\nState\n  exact · {recorded.states[2]} · as step 5 left them\n" in text
+    assert (
+        "\nChanged since the failure in step 4\n  app/export.py, logo.bin  +1 -1\n"
+        f"  repotrace runs diff {RUN} --from-step 4 --to-step 5\n"
+    ) in text
     assert "E [bold]x" not in text
 
 

@@ -361,6 +361,15 @@ def test_a_step_is_read_with_all_that_hangs_on_it(recorded: Recorded) -> None:
         played(recorded.store, 7)
 
 
+def test_a_retry_tells_what_was_changed_after_the_failure(recorded: Recorded) -> None:
+    since = played(recorded.store, 5).since_failure
+    assert since is not None
+    assert (since.step_number, since.state_id) == (4, recorded.states[1])
+    assert since.files == ("app/export.py", "logo.bin")
+    assert (since.lines_added, since.lines_removed) == (1, 1)
+    assert played(recorded.store, 3).since_failure is None
+
+
 def test_messages_that_the_call_before_had_are_counted(recorded: Recorded) -> None:
     run = recorded.store.runs.get(RUN)
     plan, retry = played(recorded.store, 1), played(recorded.store, 5)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import batched
+from operator import attrgetter
 from typing import Any
 
 from repotrace.read.states import StateTimeline
@@ -48,6 +50,19 @@ class StepLines:
     def parts(self, step_id: str) -> list[int]:
         """The numbers of the steps that are directly a part of this one."""
         return [part.number for part in self._parts.get(step_id, ())]
+
+    def failure_before(self, step: Outline) -> tuple[int, str] | None:
+        """The newest step before this one with failing tests, and the state that they ran on."""
+        first = bisect_left(self.outline, step.number, key=attrgetter("number"))
+        for earlier in reversed(self.outline[:first]):
+            if earlier.id not in self.tested:
+                continue
+            tests = self.tests([earlier]).get(earlier.id)
+            if tests is not None and tests.failing:
+                patch = self.states.patch(earlier, tests.state_id)
+                state_id = None if patch is None else patch.state_id
+                return None if state_id is None else (earlier.number, state_id)
+        return None
 
     def spent(self, steps: Collection[Outline]) -> dict[str, Spent]:
         """What each of these steps used, its parts included."""

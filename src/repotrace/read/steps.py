@@ -7,7 +7,7 @@ from typing import Any
 from repotrace.errors import RunNotFound
 from repotrace.read.diffs import step_diff
 from repotrace.read.lines import StepLines
-from repotrace.read.views import StateView, StepView
+from repotrace.read.views import SinceFailure, StateView, StepView
 from repotrace.records.base import encode_bytes
 from repotrace.records.run import FileOperation, LLMInteraction, Run
 from repotrace.storage import Store
@@ -35,6 +35,7 @@ def play_step(store: Store, run: Run, number: int) -> StepView:
         outline = lines.by_id[step.id]
         (line,) = lines.of([outline])
         before, after = lines.states.before(outline), lines.states.after(outline)
+        failure = lines.failure_before(outline) if outline.attempt > 1 else None
         last, parts = lines.outline[-1].number, lines.parts(step.id)
     after = _with_reason(store, run, after)
     return StepView.model_construct(
@@ -52,6 +53,7 @@ def play_step(store: Store, run: Run, number: int) -> StepView:
         tests=tuple(store.runs.tests(run.id, step.id)),
         before=before,
         after=after,
+        since_failure=None if failure is None else _since(store, *failure, after),
     )
 
 
@@ -114,6 +116,22 @@ def _without[R: (LLMInteraction, FileOperation)](record: R, fields: frozenset[st
     """The record without what these fields hold, and without loading it."""
     kept = {name: getattr(record, name) for name in type(record).model_fields if name not in fields}
     return type(record).model_construct(**kept)
+
+
+def _since(store: Store, number: int, failed: str, after: StateView) -> SinceFailure | None:
+    """What is different after the retry from the files on which the test failed."""
+    if after.state_id is None or not store.snapshots.path.is_dir():
+        return None
+    found = next(iter(store.snapshots.known_operations_of([(failed, after.state_id)])), None)
+    if found is None:
+        return None
+    return SinceFailure(
+        step_number=number,
+        state_id=failed,
+        files=tuple(sorted(operation.path for operation in found)),
+        lines_added=sum(operation.lines_added for operation in found),
+        lines_removed=sum(operation.lines_removed for operation in found),
+    )
 
 
 def _with_reason(store: Store, run: Run, state: StateView) -> StateView:

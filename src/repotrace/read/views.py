@@ -262,6 +262,19 @@ class StateView(Part):
     not_captured_count: int = 0
 
 
+class SinceFailure(Part):
+    """What was changed after the failure that a retry answers."""
+
+    step_number: int
+    """The step whose test failed."""
+    state_id: str
+    """The files on which it failed."""
+    files: tuple[OsText, ...] = ()
+    """The paths that are different after the retry, sorted."""
+    lines_added: int = 0
+    lines_removed: int = 0
+
+
 class StepView(View):
     """`play --step`: one step whole."""
 
@@ -281,3 +294,5 @@ class StepView(View):
     tests: tuple[TestOutcome, ...] = ()
     before: StateView
     after: StateView
+    since_failure: SinceFailure | None = None
+    """Of a retry; None where no test failed before it, or where states are not kept."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from repotrace.read.diffs import StepDiff
-from repotrace.read.views import StateView, StepView
+from repotrace.read.views import SinceFailure, StateView, StepView
 from repotrace.readable import one_line
 from repotrace.records.run import (
     FileOperation,
@@ -79,6 +79,9 @@ def step_view(
         yield from indented(changes(view.operations))
         if diff is not None:
             yield from indented(_diff(diff, syntax=coloured))
+    if view.since_failure is not None:
+        yield from _title(f"Changed since the failure in step {view.since_failure.step_number}")
+        yield from indented(_since(view, view.since_failure))
     if view.commands:
         yield from _title("Commands")
         yield from indented(line for item in view.commands for line in _command(item))
@@ -285,6 +288,18 @@ def changes(operations: Sequence[FileOperation]) -> Iterator[Line]:
             Span(name if source is None else f"{one_line(source)} → {name}"),
             Span("  " + ", ".join(notes) if notes else "", "dim"),
         ]
+
+
+def _since(view: StepView, since: SinceFailure) -> Iterator[Line]:
+    if not since.files:
+        yield [Span("nothing")]
+        return
+    names = ", ".join(one_line(path) for path in since.files[:_PATHS_SHOWN])
+    more = len(since.files) - _PATHS_SHOWN
+    changed = lines_of(since.lines_added, since.lines_removed)
+    yield [Span(names + (f" and {more} more" if more > 0 else "")), Span(f"  {changed}", "dim")]
+    steps = f"--from-step {since.step_number} --to-step {view.line.number}"
+    yield [Span(f"repotrace runs diff {one_line(view.run_id)} {steps}", "dim")]
 
 
 def _diff(diff: StepDiff, *, syntax: bool) -> Iterator[Line]:

@@ -35,7 +35,24 @@ _SUFFIX = ".jsonl"
 _FAULT = "[REDACTED:fault]"
 _DEEPEST = 200
 
-_dumps = json.JSONEncoder(ensure_ascii=True, check_circular=True, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"))
+
+
+def _quick_dumps() -> Callable[[Any], str]:
+    """The encoder's own machine, kept: `encode` builds a new one for each call."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    quote = json.encoder.encode_basestring_ascii
+    sample = {"a": [1, "\u20ac", None]}
+    try:
+        machine = make(None, _encoder.default, quote, None, ":", ",", False, False, True)
+        if "".join(machine(sample, 0)) == _encoder.encode(sample):
+            return lambda value: "".join(machine(value, 0))
+    except TypeError:  # another Python may have none, or another one
+        pass
+    return _encoder.encode
+
+
+_dumps = _quick_dumps()
 
 
 # --- Names --------------------------------------------------------------------------------

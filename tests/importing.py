@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 from running import plain_git
+
+from repotrace.records.run import ExecutionStep, Run
+from repotrace.runs.importing import Options, Summary, import_session
+from repotrace.storage import Store
 
 TRANSCRIPTS = Path(__file__).parent / "data" / "transcripts"
 """Synthetic ones, in the real shapes: an agent repairs `add` in `calc.py` at the second try."""
@@ -19,7 +24,8 @@ CODEX, PAGINATED = sorted((TRANSCRIPTS / "codex").iterdir())
 MINI, MINI_V1, MINI_BARE = (
     TRANSCRIPTS / "mini-swe-agent" / f"{name}.traj.json" for name in ("v2", "v1", "bare")
 )
-ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE)
+AIDER = TRANSCRIPTS / "aider" / "chats.md"
+ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE, AIDER)
 
 BEFORE = "def add(a, b):\n    return a\n"
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -47,6 +53,42 @@ def calc_repository(folder: Path) -> Path:
         commit = commit_at(folder, f"2026-02-28T12:00:0{number}Z", tree, *parent)
         plain_git(folder, "reset", "-q", "--hard", commit)
     return folder
+
+
+def invoice_repository(folder: Path) -> Path:
+    """The repository that the real agents worked on; only where `SHARED` is there."""
+    shutil.copytree(SHARED / "agents" / "invoice-template", folder)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o200)
+    plain_git(folder, "init", "-q", "-b", "main")
+    plain_git(folder, "add", "-A")
+    plain_git(folder, "commit", "-q", "-m", "Begin")
+    return folder
+
+
+def imported_runs(
+    store: Store, path: Path, repository: Path | None = None
+) -> list[tuple[Summary, Run, list[ExecutionStep]]]:
+    """The runs of a transcript, taken into the store."""
+    found = []
+    for summary in import_session(store, path, Options(repository=repository)):
+        run = store.runs.get(summary.run_id)
+        found.append((summary, run, store.runs.steps(run.id)))
+    return found
+
+
+def check_end(store: Store, steps: list[ExecutionStep], repository: Path, final: Path) -> None:
+    """That the rebuilt files at the end are those of the repository with the patch `final`."""
+    plain_git(repository, "apply", str(final))
+    state = [step.state_id for step in steps if step.state_id][-1]
+    assert state is not None
+    entries = store.snapshots.list(state)
+    for entry in entries:
+        data = store.snapshots.read(state, entry.path)
+        assert data == (repository / entry.path).read_bytes(), entry.path
+    kept = {entry.path for entry in entries}
+    assert {path for path in plain_git(repository, "ls-files").split("\n") if path} <= kept
+    plain_git(repository, "checkout", "-q", ".")
 
 
 def commit_at(folder: Path, date: str, *arguments: str) -> str:

@@ -174,6 +174,8 @@ def test_mutated_transcripts_give_events_or_import_failed(path: Path, tmp_path: 
     for seed in range(60):
         copy.write_bytes(mutated(path.read_bytes(), seed))
         survives(copy, form)
+    if path.suffix not in (".json", ".jsonl"):
+        return
     for seed in range(60):
         chance = random.Random(seed)
         if path.suffix == ".json":

@@ -23,6 +23,7 @@ from importing import (
     SHARED,
     WRONG,
     calc_repository,
+    imported_runs,
 )
 from running import plain_git
 
@@ -253,14 +254,15 @@ def test_a_history_without_the_files_gives_no_base(store: Store, tmp_path: Path)
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name[:20])
 def test_importing_again_changes_nothing(store: Store, repository: Path, path: Path) -> None:
-    first, run, _ = imported(store, path, repository)
-    before = store.runs.trace(run.id).model_dump_json()
-    refs = store.snapshots.history(f"runs/{run.id}")
-    second, run, _ = imported(store, path, repository)
-    assert (first.is_new, second.is_new) == (True, False)
-    assert store.runs.trace(run.id).model_dump_json() == before
-    assert store.snapshots.history(f"runs/{run.id}") == refs
-    assert len(store.runs.list()) == 1
+    first = imported_runs(store, path, repository)
+    before = [store.runs.trace(run.id).model_dump_json() for _, run, _ in first]
+    refs = [store.snapshots.history(f"runs/{run.id}") for _, run, _ in first]
+    second = imported_runs(store, path, repository)
+    assert {summary.is_new for summary, _, _ in first} == {True}
+    assert {summary.is_new for summary, _, _ in second} == {False}
+    assert [store.runs.trace(run.id).model_dump_json() for _, run, _ in second] == before
+    assert [store.snapshots.history(f"runs/{run.id}") for _, run, _ in second] == refs
+    assert len(store.runs.list()) == len(first)
 
 
 @pytest.mark.parametrize("path", [CLAUDE, CODEX], ids=["claude", "codex"])

@@ -12,6 +12,7 @@ AGENTS = {
     "claude-code": "repotrace.agents.claude_code",
     "codex": "repotrace.agents.codex",
     "mini-swe-agent": "repotrace.agents.mini_swe_agent",
+    "aider": "repotrace.agents.aider",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

@@ -36,6 +36,7 @@ FORMATS = {
     "claude-code": "repotrace.importers.claude_code",
     "codex": "repotrace.importers.codex",
     "mini-swe-agent": "repotrace.importers.mini_swe_agent",
+    "aider": "repotrace.importers.aider",
 }
 """Where each format lives, in the order in which they are asked."""
 

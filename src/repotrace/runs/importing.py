@@ -13,7 +13,7 @@ from repotrace.errors import ImportFailed, RepoTraceError, RunNotFound
 from repotrace.importers import Importer, detect, importer
 from repotrace.importers.lines import Progress, ignore
 from repotrace.records.events import Event, Kind
-from repotrace.records.run import FAILING, StateQuality, StepType
+from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs import placing
 from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of
 from repotrace.storage import Store
@@ -155,6 +155,7 @@ class _Run:
     """States that were taken live are better than ours."""
     reads: dict[str, None] = field(default_factory=dict)
     test_steps: dict[str, bool] = field(default_factory=dict)
+    """Whether the tests that a step ran failed."""
     submission: str | None = None
     last: int = 0
     """Time of the newest event."""
@@ -438,15 +439,21 @@ def _count_command(run: _Run, data: Mapping[str, Any]) -> None:
         run.summary.test_runs += 1
         command = data.get("command")
         code = command.get("exit_code") if isinstance(command, dict) else None
-        if code not in (None, 0):
-            run.test_steps[str(data.get("step_id"))] = True
-            run.summary.failing_test_runs = len(run.test_steps)
+        _note_tests(run, data.get("step_id"), failed=code not in (None, 0))
 
 
 def _count_test(run: _Run, data: Mapping[str, Any]) -> None:
-    if data.get("outcome") in FAILING:
-        run.test_steps[str(data.get("step_id"))] = True
-        run.summary.failing_test_runs = len(run.test_steps)
+    _note_tests(run, data.get("step_id"), failed=data.get("outcome") in FAILING)
+
+
+def _count_failure(run: _Run, data: Mapping[str, Any]) -> None:
+    if data.get("id") in run.test_steps and data.get("status") == StepStatus.FAILED:
+        _note_tests(run, data.get("id"), failed=True)
+
+
+def _note_tests(run: _Run, step_id: Any, *, failed: bool) -> None:
+    run.test_steps[str(step_id)] = failed or run.test_steps.get(str(step_id), False)
+    run.summary.failing_test_runs = sum(run.test_steps.values())
 
 
 def _count_facts(run: _Run, data: Mapping[str, Any]) -> None:
@@ -465,6 +472,7 @@ def _count_facts(run: _Run, data: Mapping[str, Any]) -> None:
 _COUNTS: dict[str, Callable[[_Run, Mapping[str, Any]], None]] = {
     Kind.RUN_UPDATED: _count_facts,
     Kind.STEP_STARTED: _count_step,
+    Kind.STEP_ENDED: _count_failure,
     Kind.LLM: _count_call,
     Kind.FILE_READ: _count_read,
     Kind.FILE_OPERATION: _count_edit,

@@ -65,6 +65,7 @@ KEYWORDS = frozenset(
 """Words that begin or end compound commands."""
 _REDIRECT = re.compile(r"(\d*)(<<<|<<-?|>>|>\||>&|<&|<>|>|<|&>>|&>)")
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()#*?\[\]{}~!]+")
+_ENDS = " \t\r\n;|&<>)"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 LONGEST = 1 << 20
 """Characters of a script above which it is not taken apart."""
@@ -235,8 +236,11 @@ class _Reader:
                 self._at += 1
             elif char == "(":
                 raise Opaque("a function or an array")
-            else:
+            elif char in _ENDS:
                 break
+            else:  # blanks that are none to a shell
+                parts.append(char)
+                self._at += 1
         return "".join(parts), quoted, dynamic
 
     def _until_quote(self, *, escapes: bool = False) -> str:
@@ -262,8 +266,8 @@ class _Reader:
             if char == '"':
                 self._at += 1
                 return "".join(parts), depends
-            if char == "\\" and self._at + 1 < len(text):
-                following = text[self._at + 1]
+            if char == "\\":
+                following = text[self._at + 1 : self._at + 2]
                 if following != "\n":
                     parts.append(following if following in '$`"\\' else char + following)
                 self._at += 2

@@ -79,7 +79,8 @@ FOLLOWED = [
     "python3 -c \"s = open('b.txt').read(); open('b.txt', 'w').write(s.replace('one', '1'))\"",
     "python3 - <<'EOF'\nwith open('b.txt') as f:\n    text = f.read()\n"
     "with open('b.txt', 'a') as f:\n    f.write(text)\n    f.write('end')\nprint('done')\nEOF",
-    "patch -p1 <<'EOF'\n--- a/b.txt\n+++ b/b.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three & four\nEOF",
+    "patch -p1 <<'EOF'\n--- a/b.txt\n+++ b/b.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n"
+    " three & four\nEOF",
     "git apply <<'EOF'\ndiff --git a/b.txt b/b.txt\n--- a/b.txt\n+++ b/b.txt\n"
     "@@ -1,3 +1,4 @@\n one\n two\n+2.5\n three & four\ndiff --git a/n b/n\n"
     "new file mode 100644\n--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+new\nEOF",

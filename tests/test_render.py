@@ -15,11 +15,12 @@ import pytest
 from reporting import STARTED, cannot_run, command_run, report_of, result_of
 from rich.console import Console, RenderableType
 
+from repotrace.readable import age
 from repotrace.records.bug import BugReport
 from repotrace.records.command import Termination
 from repotrace.records.replay import ReplaySummary
 from repotrace.render.replays import differences_view, replay_table, result_line, sweep_line
-from repotrace.render.reports import age, report_list_table, report_view
+from repotrace.render.reports import report_list_table, report_view
 from repotrace.storage import Occurrences, RecordedVerdict
 
 RUN = command_run()

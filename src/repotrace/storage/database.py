@@ -46,6 +46,35 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     RUNS,
     STATES,
+    """
+    -- What check and blame executed: a test command on the files of a state. It answers the next
+    -- one who asks the same.
+    CREATE TABLE test_executions (
+        id TEXT PRIMARY KEY,
+        run_id TEXT NOT NULL,  -- the run that was looked into; empty for none
+        key TEXT NOT NULL,  -- digest of the files, the command and the environment
+        state_id TEXT NOT NULL,  -- the state of the run that it is about
+        command TEXT NOT NULL,  -- for people
+        purpose TEXT NOT NULL,
+        alone INTEGER NOT NULL,  -- 1: nothing else ran at the same time
+        started_at INTEGER NOT NULL,  -- microseconds since 1970, UTC
+        duration REAL,  -- seconds
+        record BLOB NOT NULL  -- the command run and its test outcomes: JSON, deflated
+    );
+    CREATE INDEX test_executions_by_key ON test_executions (key, started_at);
+    CREATE INDEX test_executions_by_run ON test_executions (run_id, started_at);
+
+    -- What blame said of a test, newest last.
+    CREATE TABLE test_verdicts (
+        id TEXT PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        test TEXT NOT NULL,
+        verdict TEXT NOT NULL,
+        at INTEGER NOT NULL,  -- microseconds since 1970, UTC
+        record BLOB NOT NULL  -- the verdict with its evidence: JSON, deflated
+    );
+    CREATE INDEX test_verdicts_by_run ON test_verdicts (run_id, at);
+    """,
 )
 """Migration N makes schema N out of schema N - 1. A released one is never changed."""
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _TABLES = (
     *("execution_steps", "llm_interactions", "file_operations", "file_reads", "log_entries"),
     *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses", "states"),
+    *("test_executions", "test_verdicts"),
 )
 
 _BATCH = 2_000

@@ -13,6 +13,7 @@ from repotrace.storage.keys import key
 from repotrace.storage.reports import LATEST, ReportStore
 
 if TYPE_CHECKING:
+    from repotrace.storage.memo import MemoStore
     from repotrace.storage.runs import RunStore
     from repotrace.system.snapshots import SnapshotStore
 
@@ -51,6 +52,13 @@ class Store:
         from repotrace.system.snapshots import SnapshotStore
 
         return SnapshotStore(self.home / "snapshots.git")
+
+    @cached_property
+    def memo(self) -> MemoStore:
+        """What was executed on states, and what was said of tests."""
+        from repotrace.storage.memo import MemoStore
+
+        return MemoStore(self.home)
 
     def close(self) -> None:
         """Ends what was started to read states; the store can be used on."""

@@ -33,6 +33,22 @@ class UserRule(NamedTuple):
     replacement: str
 
 
+class CheckSettings(NamedTuple):
+    """How the tests of a project are run on the states of a run, by `check` and `blame`."""
+
+    command: str | None = None
+    """A line of shell; None: found by looking at the project."""
+    link: tuple[str, ...] = ()
+    """Paths of the project that no state holds and that the tests need: linked into the copy."""
+    setup: str | None = None
+    """A line of shell that is run in the copy before the tests, on every state."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables for both."""
+
+
+_NOTHING_SAID = CheckSettings()
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a user may set once for a project. Flags go over it: `dataclasses.replace`."""
@@ -46,6 +62,7 @@ class Settings:
     normalize: tuple[UserRule, ...] = ()
     snapshot: bool = True
     """Whether a capture keeps the files of the work tree."""
+    check: CheckSettings = _NOTHING_SAID
 
 
 class Repository(NamedTuple):
@@ -437,6 +454,38 @@ def _problem_with(rule: UserRule) -> str | None:
     return None
 
 
+def _check(value: object, key: str, path: Path | None) -> CheckSettings:
+    if not isinstance(value, dict):
+        raise _bad(key, path, "must be a table", "Write [tool.repotrace.check].")
+    unknown = value.keys() - set(CheckSettings._fields)
+    if unknown:
+        known = ", ".join(CheckSettings._fields)
+        raise _bad(f"{key}.{min(unknown)}", path, "is not known", f"There are: {known}")
+    link, env = value.get("link", []), value.get("env", {})
+    for name in ("command", "setup"):
+        if not isinstance(value.get(name, ""), str):
+            raise _bad(f"{key}.{name}", path, "must be a line of shell", "Write it as text.")
+    if not isinstance(link, list) or not all(_is_inside(name) for name in link):
+        hint = 'Write for example: link = ["data/model.bin"]'
+        raise _bad(f"{key}.link", path, "must be a list of paths inside the project", hint)
+    texts = isinstance(env, dict) and all(isinstance(text, str) for text in env.values())
+    if not texts or not all(_is_variable_name(name) for name in env):
+        hint = 'Write for example: env = { PYTHONPATH = "src" }'
+        raise _bad(f"{key}.env", path, "must be a table of texts", hint)
+    return CheckSettings(
+        command=value.get("command") or None,
+        link=tuple(os.path.normpath(name) for name in link),
+        setup=value.get("setup") or None,
+        env=tuple(env.items()),
+    )
+
+
+def _is_inside(name: object) -> bool:
+    if not isinstance(name, str) or not name.strip() or "\0" in name or name.startswith("/"):
+        return False
+    return os.path.normpath(name).partition("/")[0] not in (".", "..", ".git")
+
+
 type _Reader = Callable[[object, str, Path | None], object]
 
 _READERS: dict[str, _Reader] = {
@@ -445,4 +494,5 @@ _READERS: dict[str, _Reader] = {
     "env_keep": _names,
     "normalize": _rules,
     "snapshot": _switch,
+    "check": _check,
 }

@@ -25,7 +25,9 @@ MINI, MINI_V1, MINI_BARE = (
     TRANSCRIPTS / "mini-swe-agent" / f"{name}.traj.json" for name in ("v2", "v1", "bare")
 )
 AIDER = TRANSCRIPTS / "aider" / "chats.md"
-ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE, AIDER)
+CLINE = TRANSCRIPTS / "cline" / "1772366700000_abcde.messages.json"
+CLINE_TASK = TRANSCRIPTS / "cline" / "1772366800000" / "api_conversation_history.json"
+ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE, AIDER, CLINE, CLINE_TASK)
 
 BEFORE = "def add(a, b):\n    return a\n"
 WRONG = "def add(a, b):\n    return a - b\n"
@@ -53,6 +55,11 @@ def calc_repository(folder: Path) -> Path:
         commit = commit_at(folder, f"2026-02-28T12:00:0{number}Z", tree, *parent)
         plain_git(folder, "reset", "-q", "--hard", commit)
     return folder
+
+
+def format_named(path: Path) -> str:
+    """The format of a synthetic transcript, as its folder says."""
+    return path.relative_to(TRANSCRIPTS).parts[0]
 
 
 def invoice_repository(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from importing import ALL, CLAUDE, CODEX, SHARED
+from importing import ALL, CLAUDE, CODEX, SHARED, format_named
 
 from repotrace.errors import ImportFailed
 from repotrace.importers import FORMATS, detect, importer, is_transcript, names
@@ -41,10 +41,10 @@ def check_events(events: list[Event]) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name[:20])
 def test_a_format_is_known_by_its_content(path: Path, tmp_path: Path) -> None:
-    assert format_of(path) == path.parent.name
+    assert format_of(path) == format_named(path)
     copy = tmp_path / "anything"
     copy.write_bytes(path.read_bytes())
-    assert format_of(copy) == path.parent.name
+    assert format_of(copy) == format_named(path)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def twisted(value: object, chance: random.Random) -> object:
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name[:20])
 def test_mutated_transcripts_give_events_or_import_failed(path: Path, tmp_path: Path) -> None:
-    copy, form = tmp_path / "copy", path.parent.name
+    copy, form = tmp_path / "copy", format_named(path)
     for seed in range(60):
         copy.write_bytes(mutated(path.read_bytes(), seed))
         survives(copy, form)

@@ -13,6 +13,7 @@ AGENTS = {
     "codex": "repotrace.agents.codex",
     "mini-swe-agent": "repotrace.agents.mini_swe_agent",
     "aider": "repotrace.agents.aider",
+    "cline": "repotrace.agents.cline",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

@@ -37,12 +37,17 @@ FORMATS = {
     "codex": "repotrace.importers.codex",
     "mini-swe-agent": "repotrace.importers.mini_swe_agent",
     "aider": "repotrace.importers.aider",
+    "cline": "repotrace.importers.cline",
 }
 """Where each format lives, in the order in which they are asked."""
 
 
 class Importer(Protocol):
-    """What the module of a format offers."""
+    """What the module of a format offers.
+
+    It may have `main(path)` besides, which gives the path that stands for the session of a path,
+    where a session has several files.
+    """
 
     @property
     def NAME(self) -> str:  # noqa: N802 - a constant of the module

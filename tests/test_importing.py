@@ -361,3 +361,34 @@ def _tokens_in(path: Path) -> int:
     }
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     return sum(usage[name] for usage in answers.values() for name in names)
+
+
+def test_what_others_did_meanwhile_is_told(store: Store, repository: Path, tmp_path: Path) -> None:
+    lines = CLAUDE.read_bytes().split(b"\n")
+    common = {key: json.loads(lines[1])[key] for key in ("sessionId", "cwd", "version")}
+    changed = {"type": "edited_text_file", "filename": "/home/ada/calc/calc.py", "snippet": "1"}
+    queued = {"type": "queued_command", "prompt": "Hurry up"}
+    said = {"role": "user", "content": "<bash-input>rm other</bash-input>"}
+    output = "<bash-stdout>gone</bash-stdout><bash-stderr></bash-stderr>"
+    more = [
+        {"type": "attachment", "attachment": changed},
+        {"type": "attachment", "attachment": queued},
+        {"type": "user", "message": said},
+        {"type": "user", "message": {"role": "user", "content": output}},
+    ]
+    found = []
+    for number, record in enumerate(more):
+        stamp = {"uuid": f"more-{number}", "timestamp": f"2026-03-01T13:00:0{number}Z"}
+        found.append(json.dumps({**common, **stamp, **record}).encode())
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(b"\n".join([*lines[:-1], *found]) + b"\n")
+    _, run, steps = imported(store, path, repository)
+    external, note, typed = steps[-3:]
+    assert (external.step_type, external.state_quality) == ("external", "unverified")
+    assert external.state_reason == "calc.py was changed by somebody else"
+    assert (note.step_type, note.input_context) == ("note", "Hurry up")
+    (command,) = store.runs.commands(run.id, step_id=typed.id)
+    assert command.command.stdout.text == "gone"
+    assert command.exit_code is None
+    assert typed.state_id is not None
+    assert store.snapshots.read(typed.state_id, "other") is None

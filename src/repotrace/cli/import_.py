@@ -38,7 +38,7 @@ def import_(
     ctx: typer.Context,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Transcripts, or folders of them", exists=False),
+        typer.Argument(metavar="PATH", help="Transcripts, or folders of them"),
     ] = None,
     format: Annotated[  # noqa: A002 - the name of the option
         str, typer.Option("--format", metavar="NAME", help="What they are; auto: by content")
@@ -114,7 +114,7 @@ def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[P
         raise ImportFailed(f"{path} does not exist.")
     found = list(within(path))
     if not found:
-        raise ImportFailed(f"No transcript that we know lies in {path}.")
+        raise ImportFailed(f"{path} holds no transcript that we know.")
     return found
 
 

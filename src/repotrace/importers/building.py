@@ -5,22 +5,49 @@ The ids depend on what was read alone, so that importing twice gives the same ro
 
 from __future__ import annotations
 
-import hashlib
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from repotrace.agents import OTHER, Action, Agent, Tool
 from repotrace.errors import ImportFailed
 from repotrace.importers import effects, programs, testing
 from repotrace.importers.lines import Damage
+from repotrace.importers.values import (
+    Data,
+    blob_id,
+    moment_of,
+    number,
+    one_line,
+    operation,
+    parts_text,
+    script_of,
+    text_of,
+)
 from repotrace.records.events import Event, Kind, derived_id, derived_run_id
 from repotrace.records.run import RunOutcome, RunStatus, StepStatus, StepType
 
-type Data = dict[str, Any]
+__all__ = [
+    "Builder",
+    "Call",
+    "Data",
+    "Events",
+    "MALFORMED",
+    "Result",
+    "Thread",
+    "blob_id",
+    "moment_of",
+    "number",
+    "one_line",
+    "operation",
+    "parts_text",
+    "script_of",
+    "text_of",
+    "tolerant",
+]
+
 type Events = Iterator[Event]
 
 _STEP_TYPES = {
@@ -32,7 +59,6 @@ _STEP_TYPES = {
     Action.ASK: StepType.DECISION,
 }
 _READ_KINDS = {Action.READ: "read", Action.SEARCH: "search", Action.LIST: "list"}
-_LINE = 120
 _ARGUMENT = 2_000
 """Characters of an argument of a tool above which only their number is kept with the step; the
 call is in the conversation as a whole."""
@@ -287,9 +313,9 @@ class Builder:
         if result.refused or (result.failed and call.tool.action is not Action.RUN):
             return
         found = list(result.reads) or self._told_reads(call, result)
-        for number, read in enumerate(found):
+        for place, read in enumerate(found):
             data = {"step_id": call.step_id, **read}
-            yield self.event(Kind.FILE_READ, time, data, call_id, str(number))
+            yield self.event(Kind.FILE_READ, time, data, call_id, str(place))
 
     def _told_reads(self, call: Call, result: Result) -> list[Data]:
         """The reads that the arguments of the call tell of."""
@@ -310,9 +336,9 @@ class Builder:
         return [read]
 
     def _operations(self, call_id: str, call: Call, time: int, result: Result) -> Events:
-        for number, change in enumerate(result.operations):
+        for place, change in enumerate(result.operations):
             data = {"step_id": call.step_id, **change}
-            yield self.event(Kind.FILE_OPERATION, time, data, call_id, str(number))
+            yield self.event(Kind.FILE_OPERATION, time, data, call_id, str(place))
 
     def _command(self, call_id: str, call: Call, time: int, result: Result) -> Events:
         script = script_of(call.arguments.get(call.tool.command))
@@ -440,19 +466,6 @@ def tolerant(builder: Builder | None, key: str, kind: str, record: Any, events: 
         yield from builder.unknown(f"malformed {key}", builder.time, f"malformed {kind}", record)
 
 
-# --- Facts ----------------------------------------------------------------------------------
-
-
-def operation(path: str, kind: str, **content: Any) -> Data:
-    """A claimed change of a path; `content` are fields of `ClaimedContent`, `renamed_from`."""
-    return {"file_path": path, "operation_type": kind, **content}
-
-
-def blob_id(data: bytes) -> str:
-    """The object id that git gives to this content."""
-    return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
-
-
 def _read_of(reading: effects.Reading, result: Result) -> Data:
     read: Data = {"file_path": reading.path, "kind": "read"}
     if reading.first_line is not None:
@@ -464,73 +477,6 @@ def _read_of(reading: effects.Reading, result: Result) -> Data:
     if exact and output is not None and "\ufffd" not in output:
         read["object_id"] = blob_id(output.encode("utf-8", "surrogatepass"))
     return read
-
-
-def one_line(text: str) -> str:
-    """The first line that says something, cut where it is long."""
-    line = next((part.strip() for part in text.split("\n", 50) if part.strip()), "")
-    line = " ".join(line[: 2 * _LINE].split())
-    return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
-
-
-def text_of(value: Any) -> str:
-    """A value of a transcript as text."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def script_of(command: Any) -> str:
-    """A command as a shell script, be it one or a list of words."""
-    if isinstance(command, str):
-        return command
-    if not isinstance(command, list):
-        return ""
-    words = [text_of(word) for word in command]
-    if len(words) > 2 and programs.program(words) in programs.SHELLS and words[1] in ("-c", "-lc"):
-        return words[2]
-    import shlex
-
-    return shlex.join(words)
-
-
-def parts_text(content: Any, kinds: Iterable[str] = ("text",)) -> str:
-    """The text in the parts of a message, in the forms that providers use."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, dict):
-        content = [content]
-    if not isinstance(content, list):
-        return ""
-    found = []
-    for part in content:
-        if isinstance(part, str):
-            found.append(part)
-        elif isinstance(part, dict) and str(part.get("type", "text")).lower() in kinds:
-            found.append(text_of(part.get("text")))
-    return "\n".join(text for text in found if text)
-
-
-def number(value: Any) -> int | None:
-    """A count of a transcript; None if it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value < 1 << 53 else None
-
-
-def moment_of(value: Any) -> int | None:
-    """A moment in nanoseconds: ISO 8601 text, or seconds or milliseconds since 1970."""
-    if isinstance(value, str):
-        try:
-            found = datetime.fromisoformat(value)
-            aware = found if found.tzinfo else found.replace(tzinfo=UTC)
-            return int(aware.timestamp() * 1_000_000) * 1000
-        except (ValueError, OverflowError, OSError):
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    seconds = value / 1000 if value > 1e11 else value
-    return int(seconds * 1_000_000) * 1000 if 0 < seconds < 1e10 else None
 
 
 def _short_arguments(given: Mapping[str, Any]) -> Data:

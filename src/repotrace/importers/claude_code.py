@@ -152,6 +152,7 @@ class _Session:
         self._waiting: dict[str, tuple[str, str]] = {}
         """Calls of sub-agents that no talk belongs to yet: prompt and step."""
         self._stop_reason: str | None = None
+        self._typed_call = ""
 
     def take(self, record: Record, agent_id: str) -> Iterator[Event]:
         """What a record says."""
@@ -181,6 +182,8 @@ class _Session:
             yield from self._user(builder, talk, record, time)
         elif kind == "system":
             yield from self._system(builder, talk, record, time)
+        elif kind == "attachment":
+            yield from self._attached(builder, record, time)
         elif kind == "api-request":
             talk.asked_at = time
         elif kind == "cost-state":
@@ -224,6 +227,19 @@ class _Session:
         found = next((c for c, (given, _) in self._waiting.items() if given == prompt), None)
         found = found or next(iter(self._waiting), None)
         return self._waiting.pop(found)[1] if found else ""
+
+    def _attached(self, builder: Builder, record: Record, time: int) -> Iterator[Event]:
+        """What the program put before the model unasked, where something was done by others."""
+        facts = record.get("attachment")
+        facts = facts if isinstance(facts, dict) else {}
+        key = f"attachment {record.get('uuid') or time}"
+        name, words = facts.get("filename"), facts.get("prompt")
+        if facts.get("type") == "edited_text_file" and isinstance(name, str):
+            path = builder.path(name)
+            what = f"{path} was changed by somebody else"
+            yield from builder.moment(key, time, StepType.EXTERNAL, what, metadata={"path": path})
+        elif facts.get("type") == "queued_command" and isinstance(words, str):
+            yield from builder.prompt(key, time, words)
 
     # --- Answers of the model ---------------------------------------------------------------
 
@@ -381,10 +397,24 @@ class _Session:
             yield from builder.moment(
                 key, time, StepType.DECISION, "The user interrupted the agent"
             )
-        elif re.match(r"<(?:local-command-|bash-|command-)", words):
+        elif words.startswith("<bash-"):
+            yield from self._typed(builder, key, words, time)
+        elif words.startswith(("<local-command-", "<command-")):
             yield builder.log(key, time, "info", words)
         else:
             yield from builder.prompt(key, time, words)
+
+    def _typed(self, builder: Builder, key: str, words: str, time: int) -> Iterator[Event]:
+        """A command that the user typed, or its output."""
+        parts = dict(re.findall(r"<bash-(input|stdout|stderr)>(.*?)</bash-\1>", words, re.DOTALL))
+        if "input" in parts:
+            self._typed_call = key
+            given = {"command": parts["input"]}
+            role = {"role": "user"}
+            yield from builder.call(key, "Bash", given, time, metadata=role)
+        elif builder.is_open(self._typed_call):
+            shown = results.typed(parts.get("stdout", ""), parts.get("stderr", ""))
+            yield from builder.result(self._typed_call, time, shown)
 
     def _answer(
         self, builder: Builder, talk: _Talk, record: Record, part: Record, time: int, count: int

@@ -37,6 +37,11 @@ def refusal(record: Data, text: str) -> str | None:
     return text if text.startswith(_REFUSALS) else None
 
 
+def typed(stdout: str, stderr: str) -> Result:
+    """The result of a command that the user typed; how it ended is not told."""
+    return Result(stdout, stdout=stdout, stderr=stderr)
+
+
 def result_of(builder: Builder, call: Call | None, part: Data, told: Any, spilled: Path) -> Result:
     """The result that a `tool_result` and the record around it tell of.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,9 @@ def ignore(_size: int) -> None:
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """The file for reading; one packed by zstd is unpacked. Raises ImportFailed."""
     try:
+        # Opening a pipe would wait for somebody who writes into it.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ImportFailed(f"{path} is no file.")
         raw = path.open("rb")
     except OSError as error:
         raise ImportFailed(f"{path} cannot be read: {error.strerror}.") from error

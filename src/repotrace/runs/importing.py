@@ -190,6 +190,8 @@ class _Flow:
         if rebuilder is None:
             return
         for run in self.runs.values():
+            if run.files is not None:
+                run.files.flush()
             if run.files is not None and run.files.states:
                 ref = f"runs/{run.summary.run_id}"
                 rebuilder.keep(ref, run.files.states, "rebuilt from a transcript")
@@ -212,6 +214,8 @@ class _Flow:
             else:
                 yield {**event, "data": _without_content(data)}
             return
+        if kind == Kind.STEP_STARTED and data.get("step_type") == StepType.EXTERNAL:
+            run.files.external(str(data.get("id")), data.get("metadata"))
         if kind == Kind.FILE_READ:
             yield {**event, "data": self._read(run.files, data)}
         elif kind == Kind.FILE_OPERATION:

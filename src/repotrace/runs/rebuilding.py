@@ -25,6 +25,9 @@ NOWHERE = "/(unknown folder)"
 """Stands for the folder of a session that does not tell it."""
 
 _LINK = 0o120000
+_TOGETHER = 100
+_TOGETHER_BYTES = 8 << 20
+"""Contents that are kept by one write, at most."""
 _COMPARED = 4_000
 """Lines beyond which two texts are not compared line by line."""
 
@@ -79,6 +82,7 @@ class Rebuilding:
     _steps: dict[str, _Step] = field(default_factory=dict)
     _contents: dict[str, bytes | None] = field(default_factory=dict)
     """Without a base: what was told of files."""
+    _unkept: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tree = self.base.tree or ""
@@ -156,7 +160,7 @@ class Rebuilding:
             before = told
             if self._tree:
                 self._write(path, told)
-                self.rebuilder.store.keep(self.ref, told)
+                self._keep(told)
         try:
             after = self._after(data, kind, self.read(origin) if origin else before)
         except (Unfitting, UnicodeError, ValueError) as problem:
@@ -192,6 +196,13 @@ class Rebuilding:
                 raise Unfitting("the text to replace is not there")
             text = text.replace(old, new, -1 if edit.get("all") else 1) if old else new
         return text.encode()
+
+    def external(self, step_id: str, facts: Any) -> None:
+        """Notes that somebody else changed a file, in a way that is not told."""
+        path = self.relative(facts.get("path")) if isinstance(facts, dict) else None
+        if isinstance(path, str) and not path.startswith("/"):
+            self.doubt(f"{path} was changed by somebody else")
+            self._steps.setdefault(step_id, _Step()).doubted = True
 
     def command(self, data: Mapping[str, Any]) -> list[Change]:
         """What a command changed, as its text tells; whatever else it may have done is doubted."""
@@ -253,9 +264,21 @@ class Rebuilding:
     def _kept(self, data: bytes | None) -> str | None:
         if data is None:
             return None
-        if self._tree:
-            return self.rebuilder.blob(data)
-        return self.rebuilder.store.keep(self.ref, data)[0]
+        if not self._tree:
+            self._keep(data)
+        return self.rebuilder.blob(data)
+
+    def _keep(self, data: bytes) -> None:
+        """Have a content that no state holds kept."""
+        self._unkept.append(data)
+        if len(self._unkept) >= _TOGETHER or sum(map(len, self._unkept)) > _TOGETHER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep the contents that no state holds. To be called at the end."""
+        if self._unkept:
+            self.rebuilder.store.keep(self.ref, *self._unkept)
+            self._unkept.clear()
 
     def ended(self, step_id: str) -> Data | None:
         """The state after a step, as `StateData`; None if the step left the files alone."""

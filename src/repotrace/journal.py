@@ -34,6 +34,8 @@ CUT = "\n[... {omitted} of {length} characters omitted, sha256 {digest} ...]\n"
 _SUFFIX = ".jsonl"
 _FAULT = "[REDACTED:fault]"
 _DEEPEST = 200
+_LARGEST = 8192
+"""Bits of a number that is written as one."""
 
 _encoder = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"))
 
@@ -168,7 +170,7 @@ class Journal:
     def _line(self, event: Dict[str, Any]) -> bytes:  # noqa: UP006
         try:
             line = _dumps(event)
-        except (TypeError, ValueError, RecursionError):
+        except Exception:  # a foreign object may raise anything
             event["data"] = _plain(event["data"], set())
             line = _dumps(event)
         if len(line) > self._text_limit:
@@ -206,6 +208,10 @@ class Journal:
         if self._torn:
             raise OSError(28, "No space left on device")
 
+    def lose(self, error: Exception, run: Optional[str]) -> None:  # noqa: UP045
+        """Count an event of `run` that could not even be made."""
+        self._lose(error, run)
+
     def _lose(self, error: Exception, run: Optional[str]) -> None:  # noqa: UP045
         with self._lock:
             self.lost += 1
@@ -213,7 +219,8 @@ class Journal:
         self._warn(error)
 
     def _warn(self, error: Exception) -> None:
-        if self._warned:
+        # What generators say when they are dropped at the very end has no way to be written.
+        if self._warned or sys is None or sys.is_finalizing():
             return
         self._warned = True
         try:
@@ -386,6 +393,8 @@ def _text(value: Any) -> str:
 
 def _plain(value: Any, above: set[int]) -> Any:
     """`value` as JSON can hold it: other things as their text, what holds itself cut off."""
+    if isinstance(value, int) and value.bit_length() > _LARGEST:
+        return hex(value)  # Python refuses to write such a number in decimal digits
     if value is None or isinstance(value, (int, float)):
         return value
     if not isinstance(value, (dict, list, tuple, set, frozenset)):
@@ -397,6 +406,8 @@ def _plain(value: Any, above: set[int]) -> Any:
         if isinstance(value, dict):
             return {_text(key): _plain(item, above) for key, item in list(value.items())}
         return [_plain(item, above) for item in list(value)]
+    except Exception as error:
+        return f"<{type(value).__name__}, unprintable: {type(error).__name__}>"
     finally:
         above.discard(id(value))
 
@@ -405,10 +416,30 @@ def _shortened(value: Any, limit: int) -> Any:
     if isinstance(value, str):
         return _cut(value, limit) if len(value) > limit else value
     if isinstance(value, dict):
+        if len(value) == 1 and isinstance(value.get("base64"), str):
+            return {"base64": _shortened_base64(value["base64"], limit)}
         return {key: _shortened(item, limit) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_shortened(item, limit) for item in value]
     return value
+
+
+def _shortened_base64(text: str, limit: int) -> str:
+    """Bytes in base64, cut as bytes, so that what is left can be read."""
+    import base64
+    import hashlib
+
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return _shortened(text, limit)  # type: ignore[no-any-return]
+    if len(data) <= limit:
+        return text
+    head, tail = data[: limit // 2], data[len(data) - limit // 2 :]
+    omitted = len(data) - len(head) - len(tail)
+    digest = hashlib.sha256(data).hexdigest()
+    line = CUT.format(omitted=omitted, length=len(data), digest=digest).encode()
+    return base64.b64encode(head + line + tail).decode("ascii")
 
 
 def _cut(text: str, limit: int) -> str:

@@ -24,11 +24,14 @@ from repotrace.journal import TEXT_LIMIT, new_id, new_run_id
 from repotrace.records.events import Kind
 from repotrace.runs.contents import bytes_of, line_counts
 from repotrace.runs.state_taker import DEADLINE, StateTaker
-from repotrace.runs.surroundings import place_of, shared_journal, shared_redactor
+from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
 
 if TYPE_CHECKING:
     from repotrace.records.command import CommandRun
     from repotrace.storage import Store
+
+LEAST_TEXT = 256
+"""Characters of a text that are kept in any case: names and ids stay whole."""
 
 type Facts = Mapping[str, Any]
 
@@ -66,9 +69,11 @@ class ExecutionRecorder:
         self.workspace = root
         self.redactor = shared_redactor(self.home) if redact else None
         """Masks the secrets of what is recorded; None where that was not wanted."""
-        self._journal = shared_journal(
-            Path(journal) if journal else self.home / "journal", self.redactor, text_limit
-        )
+        self.text_limit = max(text_limit, LEAST_TEXT)
+        """Characters of one text that are kept, half of them from its end."""
+        inbox = Path(os.path.abspath(journal)) if journal else self.home / "journal"  # noqa: PTH100
+        self._journal = shared_journal(inbox, self.redactor, self.text_limit)
+        self._released = False
         self._taker = None
         if states and root is not None:
             path = self.home / "snapshots.git"
@@ -78,6 +83,7 @@ class ExecutionRecorder:
         self._facts = facts
         self._joined = run_id is not None
         self._begun = self._ended = False
+        self._pid = 0
         self._numbers: dict[int, str] = {}
         self._iteration: str | None = None
         self._count = 0
@@ -97,10 +103,7 @@ class ExecutionRecorder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.end()
-        else:
-            self.end(status="failed", error=f"{type(error).__name__}: {error}")
+        self._end_with(error)
 
     # --- The run ----------------------------------------------------------------------------
 
@@ -112,6 +115,7 @@ class ExecutionRecorder:
         if self._begun:
             return
         self._begun = True
+        self._pid = os.getpid()
         known = {"source": "sdk", "workspace": _path(self.workspace), **self._facts, **facts}
         if self.workspace is not None:
             known.setdefault("base_commit", _commit_of(self.workspace))
@@ -152,6 +156,9 @@ class ExecutionRecorder:
     def close(self) -> None:
         """Let go of what is open, without ending the run."""
         atexit.unregister(self._at_exit)
+        if not self._released:
+            self._released = True
+            release_journal(self._journal)
         if self._taker is not None:
             self._taker.close()
 
@@ -168,11 +175,16 @@ class ExecutionRecorder:
             self._complain(error)
 
     def _at_exit(self) -> None:
-        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        self._end_with(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
+
+    def _end_with(self, error: BaseException | None) -> None:
+        """End the run as this process leaves it, unless a process began it that forked since."""
+        if self._begun and self._pid not in (0, os.getpid()):
+            return
         if error is None:
             self.end()
         else:
-            self.end(status="failed", error=f"{type(error).__name__}: {error}")
+            self.end(status="failed", error=_message_of(error))
 
     # --- Steps ------------------------------------------------------------------------------
 
@@ -480,6 +492,10 @@ class ExecutionRecorder:
         """Write one event of the run as it is; `now` is its time in nanoseconds."""
         self._journal.write(kind, self.run_id, data, now=now)
 
+    def lose(self, error: Exception) -> None:
+        """Count an event that could not be made; the first time it is said on stderr."""
+        self._journal.lose(error, self.run_id)
+
     def _inside(self, path: str) -> Any:
         """The path relative to the workspace where it lies inside."""
         name = os.fspath(path)
@@ -500,7 +516,8 @@ def _places(workspace: Path | str | Store, folder: Path | str | None) -> tuple[P
     """The home, and the folder whose files are kept."""
     if isinstance(workspace, Path | str):
         return place_of(workspace, folder)
-    return workspace.home, None if folder is None else Path(os.path.realpath(folder))
+    home = Path(os.path.abspath(workspace.home))  # noqa: PTH100 - keeps links as they are
+    return home, None if folder is None else Path(os.path.realpath(folder))
 
 
 def _commit_of(folder: Path) -> str | None:
@@ -510,6 +527,13 @@ def _commit_of(folder: Path) -> str | None:
 
 def _path(folder: Path | None) -> str | None:
     return None if folder is None else os.fspath(folder)
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _given(**facts: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +33,9 @@ class Place(NamedTuple):
 _lock = threading.Lock()
 _places: dict[tuple[str | None, ...], tuple[float, Place]] = {}
 _journals: dict[tuple[str, int, int | None], Journal] = {}
-_redactors: dict[Path, tuple[object, Redactor]] = {}
+_users: Counter[int] = Counter()
+"""How many recorders use a journal, by its identity."""
+_redactors: dict[Path, tuple[object, object, Redactor]] = {}
 
 
 def place_of(start: Path | str, folder: Path | str | None) -> Place:
@@ -60,16 +63,21 @@ def shared_redactor(home: Path) -> Redactor:
     seen = dict(getattr(os.environ, "_data", os.environ))
     known = _redactors.get(home)
     if known is not None and known[0] == seen:
-        return known[1]
-    from repotrace.redact import Redactor
+        return known[2]
+    from repotrace.redact import Redactor, is_secret_name
 
-    redactor = Redactor(key=key(home), variables=os.environ)
-    _redactors[home] = (seen, redactor)
+    # Each run that begins or ends changes the environment, but not the secrets in it.
+    secrets = {name: value for name, value in os.environ.items() if is_secret_name(name)}
+    if known is not None and known[1] == secrets:
+        redactor = known[2]
+    else:
+        redactor = Redactor(key=key(home), variables=os.environ)
+    _redactors[home] = (seen, secrets, redactor)
     return redactor
 
 
 def shared_journal(folder: Path, redactor: Redactor | None, text_limit: int) -> Journal:
-    """The journal of this process in `folder`; closed when the process ends."""
+    """The journal of this process in `folder`, for one user more; see `release_journal`."""
     known_by = (os.fspath(folder), text_limit, None if redactor is None else id(redactor))
     with _lock:
         journal = _journals.get(known_by)
@@ -82,7 +90,36 @@ def shared_journal(folder: Path, redactor: Redactor | None, text_limit: int) -> 
             if not _journals:
                 atexit.register(_close_all)
             _journals[known_by] = journal
+        _users[id(journal)] += 1
         return journal
+
+
+def release_journal(journal: Journal) -> None:
+    """One user less. A journal without any is closed if the secrets are others by now.
+
+    The present one stays open for the next run, until the process ends.
+    """
+    with _lock:
+        _users[id(journal)] -= 1
+        present = {id(known[2]) for known in _redactors.values()}
+        over = [
+            known_by
+            for known_by, each in _journals.items()
+            if _users[id(each)] <= 0 and known_by[2] is not None and known_by[2] not in present
+        ]
+        for known_by in over:
+            closed = _journals.pop(known_by)
+            del _users[id(closed)]
+            closed.close()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _close_all() -> None:

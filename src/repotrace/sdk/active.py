@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from repotrace.records.events import (
     JOURNAL_VARIABLE,
@@ -30,7 +31,7 @@ may_inherit = True
 class ActiveRun:
     """A run as far as this process records it."""
 
-    __slots__ = ("children", "conversations", "id", "recorder", "retries")
+    __slots__ = ("__weakref__", "children", "conversations", "id", "recorder", "retries")
 
     def __init__(self, recorder: ExecutionRecorder, children: ChildEnvironment) -> None:
         self.recorder = recorder
@@ -38,6 +39,7 @@ class ActiveRun:
         self.id = recorder.run_id
         self.retries = Retries()
         self.conversations = Conversations()
+        _runs.add(self)
 
 
 class _Outer(Span):
@@ -85,7 +87,11 @@ def inherited_span() -> Span | None:
         may_inherit = bool(run_id and journal)
         if not run_id or not journal:
             return None
-        _inherited = _Outer(_joined(run_id, journal), environ.get(STEP_VARIABLE))
+        try:
+            _inherited = _Outer(_joined(run_id, journal), environ.get(STEP_VARIABLE))
+        except Exception:  # the program runs on, unrecorded
+            may_inherit = False
+            return None
         _inherited_pid = os.getpid()
         return _inherited
 
@@ -97,12 +103,31 @@ def _joined(run_id: str, journal: str) -> ActiveRun:
     from repotrace.runs.recorder import ExecutionRecorder
     from repotrace.sdk.children import ChildEnvironment
 
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the folder was removed below us
+        here = Path(os.environ.get(WORKSPACE_VARIABLE) or "/")
     # The states of one run are those of one folder.
     same = os.environ.get(WORKSPACE_VARIABLE) == os.fspath(workspace_for(here, os.environ))
     recorder = ExecutionRecorder(here, run_id, journal=journal, states=same)
     recorder.join()
     return ActiveRun(recorder, ChildEnvironment(recorder))
+
+
+_runs: WeakSet[ActiveRun] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Another thread may have held a lock that nobody in this process will let go."""
+    global _lock
+    _lock = threading.Lock()
+    for run in list(_runs):
+        run.retries.renew_lock()
+        run.conversations.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_off() -> bool:

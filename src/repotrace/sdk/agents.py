@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from repotrace.sdk.spans import Span, _current, is_interrupt
-from repotrace.sdk.values import as_text, call_text
+from repotrace.sdk.spans import Span, _current, forks, is_interrupt
+from repotrace.sdk.values import as_text, call_text, is_awaitable, message_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +53,13 @@ class AgentSpan(Span):
     async def __aenter__(self) -> Self:
         if self._find() is not None:
             return await super().__aenter__()
-        from asyncio import to_thread
+        from repotrace.sdk.waiting import beside
 
-        await to_thread(self._start_run)
+        try:
+            await beside(self._start_run)
+        except BaseException as error:  # cancelled, and nobody will leave what is begun
+            await beside(partial(self._end_run, error))
+            raise
         if self._begun is not None:
             self._token = _current.set(self)
         return self
@@ -80,10 +85,10 @@ class AgentSpan(Span):
         if self._begun is None:
             await super().__aexit__(kind, error, trace)
             return
-        from asyncio import shield, to_thread
+        from repotrace.sdk.waiting import beside
 
         self._leave()
-        await shield(to_thread(self._end_run, error))
+        await beside(partial(self._end_run, error))
 
     def run_function(self, function: Callable[[], Any]) -> Any:
         """As `Span.run_function`."""
@@ -98,7 +103,7 @@ class AgentSpan(Span):
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
-        if hasattr(result, "__await__"):
+        if is_awaitable(result):
             self._leave()
             return self._await(result)
         self._outputs = result if self._outputs is None else self._outputs
@@ -115,6 +120,7 @@ class AgentSpan(Span):
             facts["attributes"] = dict(self.attributes)
         if self._input is not None:
             facts.setdefault("task", as_text(self._input))
+        self._forks = forks()
         try:
             self._run = self._begun = begin_run(self._workspace, self._options, facts)
             self._begun.children.enter()
@@ -123,7 +129,7 @@ class AgentSpan(Span):
 
     def _end_run(self, error: BaseException | None) -> None:
         run, self._begun = self._begun, None
-        if run is None:
+        if run is None or self.is_of_parent_process:
             return
         try:
             run.children.leave()
@@ -133,7 +139,7 @@ class AgentSpan(Span):
                 attributes["result"] = as_text(self._outputs)
             if attributes:
                 facts["attributes"] = attributes
-            message = self.failure if error is None else f"{type(error).__name__}: {error}"
+            message = self.failure if error is None else message_of(error)
             status = "completed" if message is None or _is_early_end(error) else "failed"
             if error is not None and is_interrupt(error):
                 status = "interrupted"

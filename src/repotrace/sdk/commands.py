@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from repotrace.records.command import CommandRun, CommandSpec
 
 
+_MARGIN = 128
+"""Characters that the line about left out output may take."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """What a command printed, as it was, and how it ended."""
@@ -99,7 +103,7 @@ def _run(
         spec = CommandSpec(
             argv=() if isinstance(command, str) else tuple(command),
             script=command if isinstance(command, str) else None,
-            cwd=os.path.abspath(cwd) if cwd else os.getcwd(),  # noqa: PTH100, PTH109 - links kept
+            cwd=_folder(cwd),
             env=child_environment(env, command_id=command_id),
             stdin=given.encode() if isinstance(given, str) else given,
             timeout=timeout,
@@ -114,6 +118,13 @@ def _run(
         return result
 
 
+def _folder(cwd: Path | str | None) -> str:
+    try:
+        return os.path.abspath(cwd) if cwd else os.getcwd()  # noqa: PTH100, PTH109 - links kept
+    except FileNotFoundError:  # it was removed below us
+        return os.environ.get("PWD", os.curdir)
+
+
 def _execute(spec: CommandSpec, span: Span) -> CommandResult:
     from repotrace.config import DEFAULT_OUTPUT_LIMIT
     from repotrace.redact import Redactor
@@ -121,11 +132,14 @@ def _execute(spec: CommandSpec, span: Span) -> CommandResult:
     from repotrace.system.plugin_environment import without_plugin
 
     seen: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-    redactor = span._run.recorder.redactor if span._run else None
+    recorder = span._run.recorder if span._run else None
+    redactor = recorder.redactor if recorder else None
+    # With room for the line that says what was left out: nothing is cut twice.
+    limit = recorder.text_limit - _MARGIN if recorder else DEFAULT_OUTPUT_LIMIT
     run = execute(
         spec,
         redactor=redactor or Redactor(key=os.urandom(32), variables=os.environ),
-        limit=DEFAULT_OUTPUT_LIMIT,
+        limit=limit,
         on_output=lambda stream, data: seen[stream].append(data),
     )
     run = run.model_copy(update={"env": without_plugin(run.env)})

@@ -19,6 +19,10 @@ class Conversations:
         self._lock = threading.Lock()
         self._shown: dict[str, list[int]] = {}
 
+    def renew_lock(self) -> None:
+        """After a fork."""
+        self._lock = threading.Lock()
+
     def added(self, call_id: str, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """`messages`, as far as no earlier call had them, and which call that was."""
         plain = [_plain(message) for message in messages]
@@ -48,7 +52,12 @@ def _common(one: list[int], other: list[int]) -> int:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    if isinstance(message, Mapping):
-        return dict(message)
-    dump = getattr(message, "model_dump", None)
-    return dict(dump()) if callable(dump) else {"role": "unknown", "content": as_text(message)}
+    try:
+        if isinstance(message, Mapping):
+            return dict(message)
+        dump = getattr(message, "model_dump", None)
+        if callable(dump):
+            return dict(dump())
+    except Exception:  # a foreign object that cannot be looked at
+        pass
+    return {"role": "unknown", "content": as_text(message)}

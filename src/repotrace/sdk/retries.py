@@ -39,6 +39,10 @@ class Retries:
         self._failure: str | None = None
         """Id of a failed step that nothing has answered yet."""
 
+    def renew_lock(self) -> None:
+        """After a fork."""
+        self._lock = threading.Lock()
+
     def begin(self, name: str, step_type: str, retry_of: object = None) -> tuple[int, str | None]:
         """The number of the attempt, and the id of the step that is tried again."""
         if not self._newest:
@@ -69,7 +73,10 @@ class Retries:
 
     def _named(self, what: object) -> Attempt | None:
         """The attempt that a span, an id or a name means."""
-        identity = getattr(what, "id", what)
+        try:
+            identity = getattr(what, "id", what)
+        except Exception:  # a proxy of what is not there
+            return None
         if isinstance(identity, str):
             for attempt in self._newest.values():
                 if attempt.step_id == identity:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
+from functools import partial
 from time import time_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from repotrace.journal import new_id
 from repotrace.records.events import Kind
 from repotrace.sdk.retries import Attempt
-from repotrace.sdk.values import as_text, call_text
+from repotrace.sdk.values import as_text, call_text, failure_of, is_awaitable, message_of
 
 if TYPE_CHECKING:
     from repotrace.sdk.active import ActiveRun
@@ -32,6 +34,8 @@ _USAGE = frozenset(
 
 _current: ContextVar[Span | None] = ContextVar("repotrace_span", default=None)
 _main_thread = threading.main_thread().ident
+_forks = 0
+"""How many forks lie between this process and the one that imported us."""
 
 
 class Span:
@@ -42,8 +46,9 @@ class Span:
     """
 
     __slots__ = (
-        *("_facts", "_input", "_open", "_outputs", "_parent", "_reason", "_retry_of"),
-        *("_run", "_started", "_stateful", "_token", "_usage", "attempt", "attributes"),
+        *("_copies", "_facts", "_forks", "_input", "_open", "_origin", "_outputs", "_parent"),
+        *("_reason", "_retry_of", "_run", "_started", "_stateful", "_token", "_usage"),
+        *("attempt", "attributes"),
         *("failure", "id", "name", "type"),
     )
 
@@ -56,7 +61,7 @@ class Span:
         retry_of: object = None,
         attributes: dict[str, Any] | None = None,
     ) -> None:
-        self.name = name
+        self.name = name if isinstance(name, str) else as_text(name) or "span"
         self.type = type or "span"
         self.attributes = attributes or {}
         self.id: str | None = None
@@ -75,6 +80,9 @@ class Span:
         self._started = 0
         self._open = False
         self._facts: dict[str, Any] | None = None
+        self._forks = 0
+        self._origin: Span | None = None
+        self._copies = 0
 
     def __repr__(self) -> str:
         return f"Span({self.name!r}, type={self.type!r}, id={self.id!r})"
@@ -122,6 +130,8 @@ class Span:
     # --- Begin and end ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        if self._open:
+            return cast(Self, self._again().__enter__())
         run = self._find()
         if run is not None:
             self._begin(run)
@@ -133,18 +143,27 @@ class Span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._open:
-            self._leave()
-            self._finish(error)
+        span = self._entered() if self._copies else self
+        if span._open:
+            span._leave()
+            span._finish(error)
+        elif _current.get() is span:  # another thread has ended it
+            _current.set(span._parent)
 
     async def __aenter__(self) -> Self:
+        if self._open:
+            return cast(Self, await self._again().__aenter__())
         run = self._find()
         if run is None:
             return self
         if self._stateful:
-            from asyncio import to_thread
+            from repotrace.sdk.waiting import beside
 
-            await to_thread(self._begin_with_state, run)
+            try:
+                await beside(lambda: self._begin_with_state(run))
+            except BaseException as error:  # cancelled, and nobody will leave what is begun
+                await beside(partial(self._finish, error))
+                raise
             self._token = _current.set(self)
         else:
             self._begin(run)
@@ -156,16 +175,28 @@ class Span:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._open:
+        span = self._entered() if self._copies else self
+        if not span._open or not span._stateful:
+            span.__exit__(kind, error, trace)
             return
-        self._leave()
-        if self._stateful:
-            from asyncio import shield, to_thread
+        from repotrace.sdk.waiting import beside
 
-            # A cancelled task still ends its step.
-            await shield(to_thread(self._finish, error))
-        else:
-            self._finish(error)
+        span._leave()
+        await beside(partial(span._finish, error))
+
+    def _again(self) -> Span:
+        """A span like this one, which is going on: it was entered again, or by another thread."""
+        copy = Span(
+            self.name, self.type, self._input, self._reason, self._retry_of, dict(self.attributes)
+        )
+        copy._origin = self
+        self._copies += 1
+        return copy
+
+    def _entered(self) -> Span:
+        """Which one of this span and its copies is the one that is left here."""
+        here = _current.get()
+        return here if here is not None and here._origin is self else self
 
     def _find(self) -> ActiveRun | None:
         """The run that this span belongs to; its parent is noted."""
@@ -197,7 +228,10 @@ class Span:
         run.children.enter_step(self.id)
 
     def _prepare(self, run: ActiveRun) -> None:
+        if self.id is not None:  # it was used before
+            self.failure = self._outputs = self._usage = None
         self._run = run
+        self._forks = _forks
         self._started = time_ns()
         self.id = new_id(self._started)
         self._open = True
@@ -241,11 +275,13 @@ class Span:
         if run is None or name is None or not self._open:
             return
         self._open = False
+        if self.is_of_parent_process:
+            return
         data: dict[str, Any] = {"id": name}
         if error is not None:
             self._note(error, data)
         elif self.failure is None:
-            self.failure = _failure_of(self._outputs, self.type)
+            self.failure = failure_of(self._outputs, self.type)
         if self.failure is not None:
             data["error"] = self.failure
             data.setdefault("status", "failed")
@@ -257,15 +293,23 @@ class Span:
             run.recorder.take_state(name)
             run.children.leave_step(name)
         if self.type == "llm" or self._usage is not None:
-            self._tell_of_call(run, data)
+            try:
+                self._tell_of_call(run, data)
+            except Exception as problem:  # a foreign object that cannot be looked at
+                run.recorder.lose(problem)
         run.recorder.write(Kind.STEP_ENDED, data)
         failed = self.failure is not None
         run.retries.end(self.name, Attempt(name, self.attempt, failed, self.type))
 
+    @property
+    def is_of_parent_process(self) -> bool:
+        """Whether a process began it that has forked since; only that one ends it."""
+        return self._forks != _forks
+
     def _note(self, error: BaseException, data: dict[str, Any]) -> None:
         if isinstance(error, GeneratorExit):
             return
-        self.failure = _message_of(error)
+        self.failure = message_of(error)
         if is_interrupt(error):
             data["status"] = "interrupted"
 
@@ -335,7 +379,7 @@ class Span:
             self._finish(error)
             raise
         self._leave()
-        if hasattr(result, "__await__"):
+        if is_awaitable(result):
             return self._await(result)
         self._outputs = result if self._outputs is None else self._outputs
         self._finish()
@@ -363,7 +407,7 @@ class Span:
             self._finish(error)
             raise
         self._leave()
-        if hasattr(result, "__await__"):
+        if is_awaitable(result):
             return self._await(result, started=started)
         self._outputs = result if self._outputs is None else self._outputs
         self._finish()
@@ -373,10 +417,18 @@ class Span:
         assert self._run is not None
         assert self.id is not None or started
         if not started and self.id is not None:
-            from asyncio import to_thread
+            from repotrace.sdk.waiting import beside
 
-            await to_thread(self._run.recorder.begin_state, self.id)
-            self._run.children.enter_step(self.id)
+            recorder, name = self._run.recorder, self.id
+            try:
+                await beside(lambda: recorder.begin_state(name))
+            except BaseException as error:  # cancelled before it was awaited
+                close = getattr(awaitable, "close", None)
+                if close is not None:
+                    close()
+                await beside(partial(self._finish, error))
+                raise
+            self._run.children.enter_step(name)
         self._token = _current.set(self)
         try:
             result = await awaitable
@@ -446,6 +498,11 @@ def current_span() -> Span | None:
     return _current.get()
 
 
+def forks() -> int:
+    """How many forks lie between this process and the one that imported us."""
+    return _forks
+
+
 def may_inherit() -> bool:
     """Whether this process may belong to a run that another one records."""
     active = sys.modules.get("repotrace.sdk.active")
@@ -457,26 +514,13 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError"
 
 
-def _message_of(error: BaseException) -> str:
-    try:
-        message = str(error)
-    except Exception:
-        message = "unprintable"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+def _after_fork() -> None:
+    global _forks
+    _forks += 1
 
 
-def _failure_of(result: object, step_type: str) -> str | None:
-    """What a result says of itself: not passed, or an exit code that is not 0."""
-    if result is None or isinstance(result, str | bytes | int | float):
-        return None
-    said = result.get("passed") if isinstance(result, dict) else getattr(result, "passed", None)
-    if said is False:
-        return "not passed"
-    if step_type in ("command", "test"):
-        code = getattr(result, "returncode", None)
-        if isinstance(code, int) and code != 0:
-            return f"exit code {code}"
-    return None
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _in_event_loop() -> bool:

@@ -10,9 +10,11 @@ _SIMPLE = (int, float, bool)
 
 def as_text(value: object) -> str | None:
     """Text as it is, structures as JSON, anything else by its `repr`. Never raises."""
-    if value is None or isinstance(value, str):
+    if value is None or type(value) is str:
         return value
     try:
+        if isinstance(value, str):
+            return str.__str__(value)
         if isinstance(value, bytes | bytearray):
             return bytes(value).decode("utf-8", "replace")
         if isinstance(value, _SIMPLE):
@@ -20,13 +22,49 @@ def as_text(value: object) -> str | None:
         if isinstance(value, Mapping | list | tuple):
             import json
 
-            return json.dumps(value, ensure_ascii=False, default=_plain)
+            try:
+                return json.dumps(value, ensure_ascii=False, default=_plain)
+            except (TypeError, ValueError):  # keys that are no text, a list that holds itself
+                return repr(value)
         dump = getattr(value, "model_dump_json", None)
         if callable(dump):
             return str(dump())
         return repr(value)
     except Exception as error:  # whatever a foreign object does when it is looked at
         return f"<{type(value).__name__}, unprintable: {type(error).__name__}>"
+
+
+def message_of(error: BaseException) -> str:
+    """An exception with its type, on however many lines it has. Never raises."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "unprintable"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def is_awaitable(result: object) -> bool:
+    """Whether `result` is to be awaited. Never raises."""
+    try:
+        return hasattr(result, "__await__")
+    except Exception:  # a proxy of what is not there
+        return False
+
+
+def failure_of(result: object, step_type: str) -> str | None:
+    """What a result says of itself: not passed, or an exit code that is not 0."""
+    if result is None or isinstance(result, str | bytes | int | float):
+        return None
+    try:
+        said = result.get("passed") if isinstance(result, dict) else getattr(result, "passed", None)
+        code = None
+        if step_type in ("command", "test"):
+            code = getattr(result, "returncode", None)
+    except Exception:  # a proxy of what is not there
+        return None
+    if said is False:
+        return "not passed"
+    return f"exit code {code}" if isinstance(code, int) and code != 0 else None
 
 
 def _plain(value: object) -> Any:

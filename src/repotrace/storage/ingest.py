@@ -19,6 +19,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from repotrace.errors import NewerSchema, RepoTraceError
 from repotrace.records.events import JOURNAL_SUFFIX, Kind
 from repotrace.storage import attribution, totals
 from repotrace.storage.attribution import OperationsOf
@@ -125,7 +126,12 @@ def ingest(
         for batch in _batches(lines):
             _take(database, batch, redact, done)
         if operations_of is not None:
-            derive_operations(database, done.runs, operations_of)
+            try:
+                derive_operations(database, done.runs, operations_of)
+            except NewerSchema:
+                raise
+            except RepoTraceError as error:  # what was read counts all the same
+                done.problem = str(error)
         _finish(database, found, done)
     return done
 

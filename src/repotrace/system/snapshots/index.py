@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,14 @@ from repotrace.system.snapshots.seeding import Signature, UserRepository, signat
 _ENTRY = len(f"H 100644 {'0' * 40} 0\t")
 _CHUNK = 4000
 """Paths per update of the index: what one missed deadline can lose."""
+
+
+def _pattern_of_home(home: Path, root: Path) -> list[bytes]:
+    """What excludes the folder of the store, if it lies in the workspace: it changes each time."""
+    if root not in home.parents:
+        return []
+    name = os.fsencode(home.relative_to(root))
+    return [b"/" + re.sub(rb"([\\*?\[ !#])", rb"\\\1", name) + b"/"]
 
 
 class Index:
@@ -90,6 +99,7 @@ class Index:
         for path in user.exclude_files if user else ():
             with suppress(OSError):
                 texts.append(path.read_bytes())
+        texts += _pattern_of_home(self.store.parent, self.root)
         self._excludes.write_bytes(b"\n".join(texts) + b"\n")
         paths = [str(self.root / ".git"), *(str(path) for path in (user.sources if user else ()))]
         return signature(paths)

@@ -397,19 +397,27 @@ class SnapshotStore:
         raw = self.git(differences.COMMAND, stdin=lines.encode()) if lines else b""
         found = differences.split(raw)
         for a, b in states:
-            records = next(found) if a.tree != b.tree else b""
+            records = next(found, None) if a.tree != b.tree else b""
+            if records is None:  # git tells no more of what it cannot read
+                raise RepoTraceError(f"The files of {a.tree} or {b.tree} are not all there.")
             yield differences.operations(records, a.manifest, b.manifest, Tree(self.reader, b.tree))
 
     def known_operations_of(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Operations | None]:
-        """`operations_of`, with None for a pair of which a state is not in the store."""
+        """`operations_of`, with None for a pair of which a state or a part is not in the store."""
         known = [pair for pair in pairs if all(self._has(state_id) for state_id in pair)]
-        found = dict(zip(known, self.operations_of(known), strict=True))
+        found: dict[tuple[str, str], Operations] = {}
+        try:
+            found.update(zip(known, self.operations_of(known), strict=True))
+        except (RepoTraceError, OSError):  # a part was borrowed, and is gone with its repository
+            for pair in known:
+                with suppress(RepoTraceError, OSError):
+                    found[pair] = self.operations(*pair)
         yield from (found.get(pair) for pair in pairs)
 
     def _has(self, state_id: str) -> bool:
         try:
             self.state(state_id)
-        except RepoTraceError:
+        except (RepoTraceError, OSError):
             return False
         return True
 

@@ -6,6 +6,7 @@ import json
 import random
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -112,6 +113,48 @@ def test_an_answer_in_several_records_counts_once(tmp_path: Path) -> None:
     assert len(names_) == len(set(names_)) == 9
     # The last record of the answer has the whole usage.
     assert next(c for c in calls if c["external_id"] == "msg_4")["output_tokens"] == 60
+
+
+def test_the_oldest_rollouts_have_no_envelope(tmp_path: Path) -> None:
+    """Their records are the items themselves, without times, behind a record of the session."""
+    call = {"type": "function_call", "name": "shell", "call_id": "c1"}
+    shown = {"output": "calc.py\n", "metadata": {"exit_code": 0, "duration_seconds": 0.2}}
+    records: list[dict[str, Any]] = [
+        {"id": "old", "timestamp": "2025-05-01T10:00:00Z", "instructions": None, "git": {}},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look"}]},
+        {**call, "arguments": json.dumps({"command": ["ls"]})},
+        {"type": "function_call_output", "call_id": "c1", "output": json.dumps(shown)},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Ok"}],
+        },
+    ]
+    path = tmp_path / "rollout.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert format_of(path) == "codex"
+    events = events_of(path)
+    facts = [event["data"] for event in events]
+    assert {"task": "Look"} in facts
+    (command,) = (event["data"] for event in events if event["kind"] == Kind.COMMAND)
+    assert command["command"]["script"] == "ls"
+    assert command["command"]["exit_code"] == 0
+    assert sum(event["kind"] == Kind.LLM for event in events) == 2
+
+
+def test_a_sub_agent_leaves_out_what_it_copied_of_its_parent(tmp_path: Path) -> None:
+    records = [json.loads(line) for line in CODEX.read_text().splitlines()]
+    spawn = {"subagent": {"thread_spawn": {"parent_thread_id": records[0]["payload"]["id"]}}}
+    records[0]["payload"] |= {"id": "child", "source": spawn, "subagent_history_start_ordinal": 17}
+    path = tmp_path / "rollout.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    events = events_of(path)
+    (parent,) = (e["run"] for e in events_of(CODEX) if e["kind"] == Kind.RUN_STARTED)
+    assert events[0]["data"]["parent_run_id"] == parent
+    assert events[0]["run"] != parent
+    used = [e["data"].get("input_tokens") for e in events if e["kind"] == Kind.LLM]
+    assert used == [160, 190, 220, 240]
 
 
 def test_the_file_of_a_sub_agent_stands_for_its_session() -> None:

@@ -30,11 +30,11 @@ from repotrace.records.events import Event, Kind, derived_id, derived_run_id
 from repotrace.records.run import RunOutcome, RunStatus, StepStatus, StepType
 
 __all__ = [
+    "MALFORMED",
     "Builder",
     "Call",
     "Data",
     "Events",
-    "MALFORMED",
     "Result",
     "Thread",
     "blob_id",

@@ -156,14 +156,14 @@ def _changes(builder: Builder, call: Call, facts: Data) -> list[Data]:
     content = facts.get("content", given.get(call.tool.content) if call.tool.content else None)
     if call.tool.action is Action.WRITE or (isinstance(content, str) and "oldString" not in facts):
         if not isinstance(content, str):
-            return []
+            return [operation(path, OperationType.EDIT)]
         created = facts.get("type") == "create" or ("type" in facts and before is None)
         kind = OperationType.CREATE if created else OperationType.EDIT
         known = {"content_before": before} if isinstance(before, str) else {}
         return [operation(path, kind, content_after=content, **known)]
     edits = _edits(call, facts)
     if not edits:
-        return []
+        return [operation(path, OperationType.EDIT)]  # that it was changed is all that is known
     if not isinstance(before, str):
         if len(edits) == 1 and edits[0]["old"] == "":
             return [operation(path, OperationType.CREATE, content_after=edits[0]["new"])]

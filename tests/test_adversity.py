@@ -410,6 +410,89 @@ def test_names_and_errors_of_every_kind(project: Project) -> None:
     assert names == ["span", "7", "<Hostile, unprintable: RuntimeError>", "raises"]
 
 
+# --- Secrets --------------------------------------------------------------------------------
+
+PASSWORD = "Tr0ub4dor-" + "3xKq9vLm"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"password": PASSWORD},
+        {"password": [PASSWORD]},
+        {"password": {"value": PASSWORD}},
+        {"name": "DB_PASSWORD", "value": PASSWORD},
+        {"env": [{"key": "DB_PASSWORD", "value": PASSWORD}]},
+        {"env": {"DB_PASSWORD": PASSWORD}},
+        {"pairs": [("password", PASSWORD), ["api_key", PASSWORD]]},
+        {"argv": ["mysql", "--password", PASSWORD, "database"]},
+        {"argv": ["mysql", f"--password={PASSWORD}"]},
+        {"password": PASSWORD.encode()},
+    ],
+    ids=str,
+)
+def test_a_secret_is_told_by_the_name_it_goes_by(project: Project, data: dict[str, Any]) -> None:
+    @trace_agent(states=False)
+    def agent() -> None:
+        record_log("message", **data)
+
+    agent()
+    inbox = b"".join(path.read_bytes() for path in project.store.runs.journal.glob("*.jsonl"))
+    assert PASSWORD.encode() not in inbox
+    (entry,) = project.store.runs.logs(project.run.id)
+    assert "[REDACTED:" in str(entry.data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "the date bug", "value": PASSWORD},
+        {"argv": ["pytest", "-k", "test_password_is_checked"]},
+        {"pairs": [("password", "reset"), ["first", "second"]]},
+        {"messages": ["--", PASSWORD]},
+    ],
+    ids=str,
+)
+def test_names_that_are_none_of_secrets_hide_nothing(
+    project: Project, data: dict[str, Any]
+) -> None:
+    @trace_agent(states=False)
+    def agent() -> None:
+        record_log("message", **data)
+
+    agent()
+    (entry,) = project.store.runs.logs(project.run.id)
+    assert entry.data == json.loads(json.dumps(data))
+
+
+def test_secrets_that_come_and_go_while_the_agent_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings are loaded when the program is at work; a careful one takes them away again."""
+
+    @trace_agent(states=False)
+    def agent() -> None:
+        with span("before"):
+            pass
+        monkeypatch.setenv("DEPLOY_PASSWORD", PASSWORD)
+        with span("loaded", input=f"with {PASSWORD}"):
+            record_log(f"using {PASSWORD}")
+        monkeypatch.delenv("DEPLOY_PASSWORD")
+        record_log(f"used {PASSWORD}")
+
+    agent()
+    agent()
+    for run in (project.run, *project.store.runs.list()):
+        assert PASSWORD not in project.store.runs.trace(run.id).model_dump_json()
+    data = b"".join(path.read_bytes() for path in project.store.home.glob("runs.db*"))
+    assert PASSWORD.encode() not in data
+    messages = [entry.message for entry in project.store.runs.logs(project.run.id)]
+    assert [message.partition(":")[0] for message in messages] == [
+        "using [REDACTED",
+        "used [REDACTED",
+    ]
+
+
 # --- Long texts -----------------------------------------------------------------------------
 
 

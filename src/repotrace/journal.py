@@ -18,9 +18,18 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional  # noqa: UP035 - for the older Pythons, too
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple  # noqa: UP035 - for the older Pythons, too
 
-__all__ = ["CUT", "FILE_LIMIT", "TEXT_LIMIT", "Journal", "new_id", "new_run_id", "redacted"]
+__all__ = [
+    "CUT",
+    "FILE_LIMIT",
+    "TEXT_LIMIT",
+    "Journal",
+    "message_of",
+    "new_id",
+    "new_run_id",
+    "redacted",
+]
 
 TEXT_LIMIT = 1 << 20
 """Characters of one text above which its middle is left out."""
@@ -34,6 +43,7 @@ CUT = "\n[... {omitted} of {length} characters omitted, sha256 {digest} ...]\n"
 _SUFFIX = ".jsonl"
 _FAULT = "[REDACTED:fault]"
 _DEEPEST = 200
+_LONGEST_NAME = 60
 _LARGEST = 8192
 """Bits of a number that is written as one."""
 
@@ -332,38 +342,61 @@ def redacted(data: Any, redact: Callable[[str], str]) -> Any:
     return _masked(_plain(data, set()), redact)
 
 
-def _collect(value: Any, texts: list[str], depth: int) -> None:
+def _collect(value: Any, texts: list[str], depth: int, name: str = "") -> None:
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if isinstance(value, dict):
+        own = _own_name(value, name) if "value" in value else name
         for key, item in value.items():
+            if key == "value":
+                key = own or key
             if isinstance(item, str):
                 texts.append(f"{key}={item}")
             elif isinstance(item, (dict, list, tuple)):
                 texts.append(str(key))
-                _collect(item, texts, depth + 1)
+                _collect(item, texts, depth + 1, key if isinstance(key, str) else "")
             elif item is not None and not isinstance(item, (int, float)):
                 texts.append(f"{key}={_text(item)}")
     elif isinstance(value, (list, tuple)):
-        for item in value:
+        for label, item in _labelled(value, name):
             if isinstance(item, str):
-                texts.append(item)
+                texts.append(f"{label}={item}" if label else item)
             else:
-                _collect(item, texts, depth + 1)
+                _collect(item, texts, depth + 1, label)
     elif value is not None and not isinstance(value, (int, float)):
         texts.append(_text(value))
 
 
-def _masked(value: Any, redact: Callable[[str], str]) -> Any:
+def _labelled(items: Any, name: str) -> Iterator[Tuple[str, Any]]:  # noqa: UP006
+    """The items of a list, each with what it is called: by the list, or by the item before.
+
+    So are the value of an option in a command line, and the second one of a pair.
+    """
+    is_pair, before = len(items) == 2, ""
+    for item in items:
+        yield (before or name), item
+        before = ""
+        if not isinstance(item, str) or len(item) > _LONGEST_NAME:
+            continue
+        if item.startswith("-") or (is_pair and item.isidentifier()):
+            before = item.lstrip("-")
+
+
+def _own_name(value: Any, name: str) -> str:
+    """What the `value` of a dict is called: as its `name` or `key` says, else as the dict is."""
+    given = value.get("name") or value.get("key")
+    return given if isinstance(given, str) and len(given) <= _LONGEST_NAME else name
+
+
+def _masked(value: Any, redact: Callable[[str], str], name: str = "") -> Any:
     if isinstance(value, str):
-        return _mask(value, redact)
+        return _named(name, value, redact) if name else _mask(value, redact)
     if isinstance(value, list):
-        return [_masked(item, redact) for item in value]
+        return [_masked(item, redact, label) for label, item in _labelled(value, name)]
     if isinstance(value, dict):
+        own = _own_name(value, name)
         return {
-            _mask(key, redact): _named(key, item, redact)
-            if isinstance(item, str)
-            else _masked(item, redact)
+            _mask(key, redact): _masked(item, redact, (own or key) if key == "value" else key)
             for key, item in value.items()
         }
     return value
@@ -380,6 +413,15 @@ def _mask(text: str, redact: Callable[[str], str]) -> str:
         return redact(text)
     except Exception:
         return _FAULT
+
+
+def message_of(error: BaseException) -> str:
+    """An exception with its type, on however many lines it has. Never raises."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "unprintable"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _text(value: Any) -> str:

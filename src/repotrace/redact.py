@@ -72,6 +72,7 @@ class Redactor:
         self._key = key
         self._variables = variables
         self._allow = allow
+        self._known = known
         self._allowed_rules = frozenset(allow)
         self._allowed = frozenset(encode(value) for value in allow)
         values: dict[bytes, tuple[str, bytes]] = {}
@@ -111,7 +112,12 @@ class Redactor:
                     found.setdefault(value, rule)
         if not found:
             return self
-        more = Redactor(key=self._key, variables=self._variables, allow=self._allow, known=found)
+        more = Redactor(
+            key=self._key,
+            variables=self._variables,
+            allow=self._allow,
+            known={**self._known, **found},
+        )
         more._counts = self._counts
         return more
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from repotrace import config
-from repotrace.journal import TEXT_LIMIT, new_id, new_run_id
+from repotrace.journal import TEXT_LIMIT, message_of, new_id, new_run_id
 from repotrace.records.events import Kind
 from repotrace.runs.contents import bytes_of, line_counts
 from repotrace.runs.state_taker import DEADLINE, StateTaker
@@ -74,6 +74,7 @@ class ExecutionRecorder:
         inbox = Path(os.path.abspath(journal)) if journal else self.home / "journal"  # noqa: PTH100
         self._journal = shared_journal(inbox, self.redactor, self.text_limit)
         self._released = False
+        self._seen_sizes = {len(os.environ)}
         self._taker = None
         if states and root is not None:
             path = self.home / "snapshots.git"
@@ -184,7 +185,7 @@ class ExecutionRecorder:
         if error is None:
             self.end()
         else:
-            self.end(status="failed", error=_message_of(error))
+            self.end(status="failed", error=message_of(error))
 
     # --- Steps ------------------------------------------------------------------------------
 
@@ -485,12 +486,27 @@ class ExecutionRecorder:
             self.begin()
         data = dict(facts)
         name = data.setdefault("id", new_id(at))
+        if len(os.environ) not in self._seen_sizes:
+            self._heed_environment()
         self._journal.write(kind, self.run_id, data, now=at, weak=weak)
         return str(name)
 
     def write(self, kind: Kind, data: dict[str, Any], now: int | None = None) -> None:
         """Write one event of the run as it is; `now` is its time in nanoseconds."""
+        if len(os.environ) not in self._seen_sizes:
+            self._heed_environment()
         self._journal.write(kind, self.run_id, data, now=now)
+
+    def _heed_environment(self) -> None:
+        """Mask from now on what has become a secret: programs load settings when they run."""
+        self._seen_sizes.add(len(os.environ))
+        if self.redactor is None:
+            return
+        redactor = shared_redactor(self.home)
+        if redactor is not self.redactor:
+            self.redactor, before = redactor, self._journal
+            self._journal = shared_journal(self.journal_folder, redactor, self.text_limit)
+            release_journal(before)
 
     def lose(self, error: Exception) -> None:
         """Count an event that could not be made; the first time it is said on stderr."""
@@ -527,13 +543,6 @@ def _commit_of(folder: Path) -> str | None:
 
 def _path(folder: Path | None) -> str | None:
     return None if folder is None else os.fspath(folder)
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def _given(**facts: Any) -> dict[str, Any]:

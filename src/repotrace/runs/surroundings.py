@@ -17,6 +17,9 @@ from repotrace.storage.keys import key
 if TYPE_CHECKING:
     from repotrace.redact import Redactor
 
+_REMEMBERED = 50
+"""Secrets that are masked still when they are no more in the environment."""
+
 _VALID_FOR = 2.0
 """Seconds after which it is looked again where a folder belongs: `git init` may come late."""
 
@@ -30,12 +33,21 @@ class Place(NamedTuple):
     workspace: Path
 
 
+class _Known(NamedTuple):
+    """A redactor, and the environment that it knows the secrets of."""
+
+    environ: object
+    secrets: dict[str, str]
+    """The names of variables by their values, those that are gone as well."""
+    redactor: Redactor
+
+
 _lock = threading.Lock()
 _places: dict[tuple[str | None, ...], tuple[float, Place]] = {}
 _journals: dict[tuple[str, int, int | None], Journal] = {}
 _users: Counter[int] = Counter()
 """How many recorders use a journal, by its identity."""
-_redactors: dict[Path, tuple[object, object, Redactor]] = {}
+_redactors: dict[Path, _Known] = {}
 
 
 def place_of(start: Path | str, folder: Path | str | None) -> Place:
@@ -59,20 +71,25 @@ def place_of(start: Path | str, folder: Path | str | None) -> Place:
 
 
 def shared_redactor(home: Path) -> Redactor:
-    """The redactor of this process for a home; it knows the secrets of our environment as it is."""
+    """The redactor of this process for a home; it knows the secrets of our environment as it is,
+    and those that it had before: a careful program takes them out of it."""
     seen = dict(getattr(os.environ, "_data", os.environ))
     known = _redactors.get(home)
-    if known is not None and known[0] == seen:
-        return known[2]
+    if known is not None and known.environ == seen:
+        return known.redactor
     from repotrace.redact import Redactor, is_secret_name
+    from repotrace.secret_words import is_secret_value
 
     # Each run that begins or ends changes the environment, but not the secrets in it.
-    secrets = {name: value for name, value in os.environ.items() if is_secret_name(name)}
-    if known is not None and known[1] == secrets:
-        redactor = known[2]
+    present = {value: name for name, value in os.environ.items() if is_secret_name(name)}
+    if known is not None and present.keys() <= known.secrets.keys():
+        secrets, redactor = known.secrets, known.redactor
     else:
-        redactor = Redactor(key=key(home), variables=os.environ)
-    _redactors[home] = (seen, secrets, redactor)
+        gone = {} if known is None else {v: n for v, n in known.secrets.items() if v not in present}
+        secrets = dict(list(gone.items())[-_REMEMBERED:]) | present
+        before = {v: f"env-{name}" for v, name in gone.items() if is_secret_value(v)}
+        redactor = Redactor(key=key(home), variables=os.environ, known=before)
+    _redactors[home] = _Known(seen, secrets, redactor)
     return redactor
 
 
@@ -101,7 +118,7 @@ def release_journal(journal: Journal) -> None:
     """
     with _lock:
         _users[id(journal)] -= 1
-        present = {id(known[2]) for known in _redactors.values()}
+        present = {id(known.redactor) for known in _redactors.values()}
         over = [
             known_by
             for known_by, each in _journals.items()

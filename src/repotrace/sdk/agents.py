@@ -9,8 +9,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from repotrace.journal import message_of
 from repotrace.sdk.spans import Span, _current, forks, is_interrupt
-from repotrace.sdk.values import as_text, call_text, is_awaitable, message_of
+from repotrace.sdk.values import as_text, call_text, is_awaitable
 
 if TYPE_CHECKING:
     from pathlib import Path

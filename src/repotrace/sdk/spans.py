@@ -12,10 +12,10 @@ from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from repotrace.journal import new_id
+from repotrace.journal import message_of, new_id
 from repotrace.records.events import Kind
 from repotrace.sdk.retries import Attempt
-from repotrace.sdk.values import as_text, call_text, failure_of, is_awaitable, message_of
+from repotrace.sdk.values import as_text, call_text, failure_of, is_awaitable
 
 if TYPE_CHECKING:
     from repotrace.sdk.active import ActiveRun

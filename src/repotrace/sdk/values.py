@@ -34,15 +34,6 @@ def as_text(value: object) -> str | None:
         return f"<{type(value).__name__}, unprintable: {type(error).__name__}>"
 
 
-def message_of(error: BaseException) -> str:
-    """An exception with its type, on however many lines it has. Never raises."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "unprintable"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
 def is_awaitable(result: object) -> bool:
     """Whether `result` is to be awaited. Never raises."""
     try:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -426,7 +427,7 @@ def test_commands_that_shake_it_off_run_as_ever(project: Path, command: str, tol
     )
     folder = project.parent / "journal"
     done = subprocess.run(
-        ["sh", "-c", command.format(python=sys.executable)],
+        ["sh", "-c", command.format(python=shlex.quote(sys.executable))],
         cwd=project,
         env=plugged(clean_environment(project.parent), folder),
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -308,8 +309,9 @@ def test_a_test_that_a_state_does_not_have_is_not_taken_from_the_workspace(work:
 
 def test_a_script_runs_in_the_state(work: Work) -> None:
     state = work.files(SUMS)
+    python = shlex.quote(sys.executable)
     spec = work.spec().model_copy(
-        update={"argv": (), "script": f"cd '{work.workspace}' && {sys.executable} -m pytest -q"}
+        update={"argv": (), "script": f"cd '{work.workspace}' && {python} -m pytest -q"}
     )
     assert names(work.runner.run(state, spec)) == {"test_total": "passed", "test_none": "passed"}
 

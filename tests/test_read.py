@@ -122,6 +122,31 @@ def test_a_step_counts_what_its_parts_did(store: Store) -> None:
     assert played(store, whole.number).parts == (part.number,)
 
 
+def test_a_retry_costs_what_was_used_since_the_failure(store: Store) -> None:
+    def used(seconds: float, name: str, tokens: int) -> Any:
+        return event("llm", seconds, id=f"l{seconds}", step_id=name, tokens_used=tokens)
+
+    store.runs.add_events(
+        [
+            event("run_started", 0),
+            *step("asks first", 1, 2),
+            used(1, "asks first", 1),
+            *step("edits", 2, 3),
+            event("step_started", 3, id="tests", step_type="test"),
+            event("test", 3, step_id="tests", node_id="t", outcome="failed"),
+            event("step_ended", 5, id="tests"),
+            *step("asks again", 5, 7),
+            used(5, "asks again", 10),
+            *step("edits again", 7, 8, attempt=2, retry_of="edits"),
+            used(7, "edits again", 100),
+            *step("asks last", 8, 9),
+            used(8, "asks last", 1000),
+        ]
+    )
+    retries = shown(store).retries
+    assert (retries.count, retries.tokens, retries.duration) == (1, 110, 3.0)
+
+
 def test_steps_that_are_parts_of_each_other_are_shown_too(store: Store) -> None:
     store.runs.add_events(
         [event("run_started", 0), *step("a", 1, 2, parent_id="b"), *step("b", 1, 2, parent_id="a")]

@@ -12,7 +12,7 @@ from typing import Any
 
 from repotrace.read.states import StateTimeline
 from repotrace.read.views import CommandLine, StepLine, TestCounts
-from repotrace.records.run import Run, TestResult
+from repotrace.records.run import Run, StepStatus, TestResult
 from repotrace.storage.overview import Change, Heads, Outline, Overview, Spent, StepTests
 from repotrace.storage.rows import from_moment
 
@@ -63,6 +63,24 @@ class StepLines:
                 state_id = None if patch is None else patch.state_id
                 return None if state_id is None else (earlier.number, state_id)
         return None
+
+    def attempt(self, step: Outline) -> list[Outline]:
+        """All that a retry took: the steps beside it since the failure that it answers, and it."""
+        first = bisect_left(self.outline, step.number, key=attrgetter("number"))
+        since: list[Outline] = []
+        for earlier in reversed(self.outline[:first]):
+            if earlier.parent_id != step.parent_id:
+                continue
+            if self._has_failed(earlier):
+                return [*reversed(since), step]
+            since.append(earlier)
+        return [step]
+
+    def _has_failed(self, step: Outline) -> bool:
+        if step.status == StepStatus.FAILED:
+            return True
+        tests = self.tests([step]).get(step.id) if step.id in self.tested else None
+        return tests is not None and bool(tests.failing)
 
     def spent(self, steps: Collection[Outline]) -> dict[str, Spent]:
         """What each of these steps used, its parts included."""

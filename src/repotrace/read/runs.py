@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from repotrace.read.lines import StepLines, seconds_between, seconds_of
@@ -77,7 +77,7 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             return RunView(run=run, duration=duration_of(run))
         lines = StepLines(overview, run)
         chosen = lines.outline if whole else _chosen(lines)
-        retries = [step for step in lines.outline if step.attempt > 1]
+        attempts = {s.id: lines.attempt(s) for s in lines.outline if s.attempt > 1}
         tested = [step for step in chosen if step.id in lines.tested]
         columns = tested if whole else tested[-GRID_RUNS:]
         steps = {line.id: line for line in lines.of(chosen)}
@@ -86,7 +86,7 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             schema_version=1,
             run=run,
             duration=duration_of(run),
-            retries=_retries(retries, lines.spent(retries)),
+            retries=_retries(attempts, lines),
             interrupted_steps=sum(step.status == StepStatus.INTERRUPTED for step in lines.outline),
             steps=tuple(steps.values()),
             left_out=tuple(_left_out(lines.outline, chosen)),
@@ -152,21 +152,20 @@ def _left_out(steps: Sequence[Outline], chosen: Sequence[Outline]) -> Iterator[L
         after, count = step.number, 0
 
 
-def _retries(steps: Sequence[Outline], spent: dict[str, Spent]) -> RetryTotals:
-    """A retry within another one counts once."""
+def _retries(attempts: Mapping[str, Sequence[Outline]], lines: StepLines) -> RetryTotals:
+    """What is a part of several attempts counts once."""
+    steps = {step.id: step for attempt in attempts.values() for step in attempt}
+    tops = [step for step in steps.values() if step.parent_id not in steps]
+    spent = lines.spent(tops)
     total = Spent()
-    seconds = 0.0
-    names = {step.id for step in steps}
-    for step in steps:
-        if step.parent_id not in names:
-            total = total.plus(spent[step.id])
-            seconds += seconds_of(step) or 0.0
+    for step in tops:
+        total = total.plus(spent[step.id])
     return RetryTotals(
-        count=len(steps),
+        count=len(attempts),
         tokens=total.tokens,
         cost_usd=total.cost,
         unpriced_calls=total.unpriced,
-        duration=seconds,
+        duration=sum(seconds_of(step) or 0.0 for step in tops),
     )
 
 

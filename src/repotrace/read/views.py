@@ -221,7 +221,7 @@ class TestGrid(Part):
 
 
 class RetryTotals(Part):
-    """What the retries of a run cost together."""
+    """What the retries of a run cost together, each from the failure that it answers on."""
 
     count: int = 0
     tokens: int = 0

@@ -27,7 +27,20 @@ MINI, MINI_V1, MINI_BARE = (
 AIDER = TRANSCRIPTS / "aider" / "chats.md"
 CLINE = TRANSCRIPTS / "cline" / "1772366700000_abcde.messages.json"
 CLINE_TASK = TRANSCRIPTS / "cline" / "1772366800000" / "api_conversation_history.json"
-ALL = (CLAUDE, CODEX, PAGINATED, MINI, MINI_V1, MINI_BARE, AIDER, CLINE, CLINE_TASK)
+INSPECT, INSPECT_JSON = sorted((TRANSCRIPTS / "inspect").iterdir())
+ALL = (
+    CLAUDE,
+    CODEX,
+    PAGINATED,
+    MINI,
+    MINI_V1,
+    MINI_BARE,
+    AIDER,
+    CLINE,
+    CLINE_TASK,
+    INSPECT,
+    INSPECT_JSON,
+)
 
 BEFORE = "def add(a, b):\n    return a\n"
 WRONG = "def add(a, b):\n    return a - b\n"

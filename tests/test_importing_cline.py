@@ -19,8 +19,9 @@ from importing import (
     imported_runs,
 )
 
+from repotrace.agents.tools import EDITOR, editor_tools
 from repotrace.importers import detect, is_transcript
-from repotrace.importers.claims import EDITOR, claimed, editor_tools, spoken
+from repotrace.importers.claims import claimed, spoken
 from repotrace.importers.patches import apply_diff
 from repotrace.runs.sessions import transcripts_in
 from repotrace.storage import Store

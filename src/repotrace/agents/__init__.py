@@ -14,6 +14,7 @@ AGENTS = {
     "mini-swe-agent": "repotrace.agents.mini_swe_agent",
     "aider": "repotrace.agents.aider",
     "cline": "repotrace.agents.cline",
+    "inspect": "repotrace.agents.inspect_ai",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

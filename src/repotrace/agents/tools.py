@@ -53,6 +53,20 @@ class Tool(NamedTuple):
 
 OTHER = Tool(Action.OTHER)
 
+EDITOR = {
+    "view": Tool(Action.READ, path="path"),
+    "create": Tool(Action.WRITE, path="path", content="file_text"),
+    "str_replace": Tool(Action.EDIT, path="path", old="old_str", new="new_str"),
+    "insert": Tool(Action.EDIT, path="path", new="new_str", first="insert_line"),
+    "undo_edit": Tool(Action.EDIT, path="path"),
+}
+"""What the commands of the text editor do that several agents have."""
+
+
+def editor_tools(*names: str) -> dict[str, Tool]:
+    """The vocabulary of text editors of these names: a tool for each name with each command."""
+    return {f"{name} {verb}": tool for name in names for verb, tool in EDITOR.items()}
+
 
 class Agent(NamedTuple):
     """An agent that people use. Nothing here looks at the machine before it is asked to."""

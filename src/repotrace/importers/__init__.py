@@ -38,6 +38,7 @@ FORMATS = {
     "mini-swe-agent": "repotrace.importers.mini_swe_agent",
     "aider": "repotrace.importers.aider",
     "cline": "repotrace.importers.cline",
+    "inspect": "repotrace.importers.inspect_ai",
 }
 """Where each format lives, in the order in which they are asked."""
 

@@ -11,28 +11,13 @@ from repotrace.importers.building import Data, operation, text_of
 from repotrace.importers.effects import normalised
 from repotrace.records.run import OperationType
 
-_COMMAND = "command"
-EDITOR = {
-    "view": Tool(Action.READ, path="path"),
-    "create": Tool(Action.WRITE, path="path", content="file_text"),
-    "str_replace": Tool(Action.EDIT, path="path", old="old_str", new="new_str"),
-    "insert": Tool(Action.EDIT, path="path", new="new_str", first="insert_line"),
-    "undo_edit": Tool(Action.EDIT, path="path"),
-}
-"""What the commands of the text editor do that several agents have; see `editor_tools`."""
-
 _KINDS = {"add": OperationType.CREATE, "delete": OperationType.DELETE}
-
-
-def editor_tools(*names: str) -> dict[str, Tool]:
-    """The vocabulary of text editors of these names, as `spoken` calls their tools."""
-    return {f"{name} {verb}": tool for name in names for verb, tool in EDITOR.items()}
 
 
 def spoken(name: str, arguments: Any, tools: Mapping[str, Tool]) -> str:
     """The name of a tool in the vocabulary; that of a text editor includes its command."""
     if name not in tools and isinstance(arguments, dict):
-        whole = f"{name} {arguments.get(_COMMAND)}"
+        whole = f"{name} {arguments.get('command')}"
         if whole in tools:
             return whole
     return name

@@ -73,7 +73,7 @@ def readings(script: str, cwd: str) -> list[Reading]:
             cwd = normalised(cwd, argv[1]) if len(argv) > 1 else cwd
         elif not command.dynamic and not _writes_out(command):
             found += _shown(name, argv, command, cwd)
-    alone = len(commands) == 1 and len(found) == 1
+    alone = len(found) == 1 and sum(program(c.argv) != "cd" for c in commands) == 1
     return [reading if alone else reading._replace(whole=False) for reading in found]
 
 

@@ -182,7 +182,7 @@ def _search(sight: _Sightings, repository: Path, roots: list[str], *, sure: bool
         for root in roots:
             inside = _inside(wanted, root)
             known = [oid for oid in inside.values() if oid is not None]
-            if not known and (not sure or wanted):
+            if not known:
                 continue
             commit = matching(repository, inside, before=before)
             if commit is not None:

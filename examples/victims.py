@@ -164,6 +164,7 @@ def editor(pipe: int, workspace: Path) -> None:
 def careless(workspace: Path, secrets: dict[str, str]) -> None:
     """Says every secret wherever a program can say something."""
     token, password, key = secrets["token"], secrets["password"], secrets["private_key"]
+    named, loaded = secrets.pop("named"), secrets.pop("loaded")
     everything = "\n".join(secrets.values())
     logger = logging.getLogger("careless")
     logger.addHandler(TraceHandler())
@@ -186,7 +187,13 @@ def careless(workspace: Path, secrets: dict[str, str]) -> None:
                 model="some-model",
             )
             call.output = {"nested": [Client(), {"DEPLOY_PASSWORD": password}, {token: token}]}
+        os.environ["LATE_PASSWORD"] = loaded
+        with span("loaded", input=f"as late as this: {loaded}", password=named):
+            record_log(loaded, env=[{"name": "DB_PASSWORD", "value": named}], password=[named])
+            record_log(f"mysql --password={named}", argv=["mysql", "--password", named])
+        del os.environ["LATE_PASSWORD"]
         with span(f"name {token}", type="tool", api_key=token) as tool:
+            tool.output = f"after {loaded}"
             tool.set(
                 **{token: "a name"},
                 reason=f"because {password}",

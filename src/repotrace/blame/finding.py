@@ -96,6 +96,10 @@ class Break:
     """Whether each of the two states was seen three times, the bad one failing each time."""
     failure: Failure
     """How it fails."""
+    inferred: bool = False
+    """Whether one of the two states was rebuilt from what a transcript claims."""
+    new_environment: bool = False
+    """Whether the installed packages differ between the two, as far as the run tells."""
     hunks: tuple[str, ...] | None = None
     """The part of the change that breaks the test, as small as it was made; None: not known."""
     hunks_of: int = 0
@@ -151,6 +155,8 @@ class Finding:
     """The step that added the test, or changed it; for `never-passed` and `test-changed`."""
     original_tests: bool = False
     """Whether the breaks were found with the tests of the first state."""
+    others: tuple[tuple[int, Observation], ...] = ()
+    """Candidates that said nothing of this break: they could not be run, or failed otherwise."""
     disturbed: tuple[Subject, ...] = ()
     """Where a run beside others contradicted one alone. The one alone counts."""
     tried: int = 0

@@ -180,14 +180,17 @@ class Inquiry:
             boundary=boundary,
             steps=steps,
             verdict=Verdict.UNDECIDED,
-            passed=len(good.own),
-            failed=len(bad.own),
-            given_passed=len(good.given),
-            given_failed=len(bad.given),
+            passed=sum(one.passed for one in good.own),
+            failed=sum(one.failure in trial.reference for one in bad.own),
+            given_passed=sum(one.passed for one in good.given),
+            given_failed=sum(one.failure in trial.reference for one in bad.given),
             odds=ended.odds,
             confirmed=ended.proven,
             likely=ended.likely,
             failure=trial.failure,
+            inferred=any(self._candidates[at].inferred for at in boundary[:2]),
+            new_environment=self._candidates[boundary.passes].environment
+            != self._candidates[boundary.fails].environment,
         )
         return replace(found, verdict=_verdict_of(found))
 
@@ -251,10 +254,12 @@ class Inquiry:
             own: tuple[Observation, ...] = seen
         else:
             own = yield from self._observe(self.subject(base, ""), Purpose.BASE, index=0)
-        kind = own[0].kind if own else Kind.UNUSABLE
-        if kind is Kind.MISSING:
+        if not own:
+            reason = "the budget was spent before the first state was run with its own tests"
+            return self._finding(Verdict.UNDECIDED, reason, failure=trial.failure, exhausted=True)
+        if own[0].kind is Kind.MISSING:
             return (yield from self._new_test(trial))
-        if own and own[0].passed:
+        if own[0].passed:
             subject = self.subject(final, base)
             last = len(self._candidates) - 1
             times = self._plan.likely
@@ -268,7 +273,7 @@ class Inquiry:
                 return self._plain(trial, ended)
             reason = "the tests were changed, and those of before are not steady on the final state"
             return self._finding(Verdict.UNDECIDED, reason, failure=trial.failure)
-        if trial.outcomes[0] is Outcome.FAIL or (own and own[0].failure in trial.reference):
+        if trial.outcomes[0] is Outcome.FAIL or own[0].failure in trial.reference:
             times = len(trial.sight(0).alone)
             reason = f"fails on the first state already ({times}/{times})"
             return self._finding(Verdict.BROKEN_BEFORE, reason, failure=trial.failure)
@@ -345,7 +350,9 @@ class Inquiry:
                 installs=installs,
                 failure=trial.failure,
             )
-        if ended.end is End.NO_PASS:
+        if ended.end is End.UNUSABLE:
+            reason = "could not be run on the final state"
+        elif ended.end is End.NO_PASS:
             reason = f"passes on none of the {trial.looked} states that were run"
         else:
             reason = "the budget was spent before a state was found on which it passes"
@@ -392,10 +399,9 @@ class Inquiry:
         )
 
     def _rate(self, trial: Trial, places: range, mean: float) -> Rate:
-        seen = {trial.subjects[place]: trial.sight(place).counted for place in places}
-        results = [one for counted in seen.values() for one in counted]
-        failed = sum(one.failure in trial.reference for one in results)
-        runs = failed + sum(one.passed for one in results)
+        tallies = {trial.subjects[place]: trial.tally(place) for place in places}
+        failed = sum(tally.failed for tally in tallies.values())
+        runs = failed + sum(tally.passed for tally in tallies.values())
         return Rate(failed, runs, mean, upper_rate(failed, runs) if runs else 1.0)
 
     def _installs(self) -> tuple[int, ...]:
@@ -406,6 +412,11 @@ class Inquiry:
             if before.environment != one.environment
             for number in one.steps
         )
+
+    def _others(self) -> tuple[tuple[int, Observation], ...]:
+        """States of the search that could not be run, or failed in another way."""
+        trial = self.trial(self._tests)
+        return tuple((at, trial.sight(at).own[0]) for at in trial.indices(Outcome.SKIP))
 
     def _finding(self, verdict: Verdict, reason: str, **found: Any) -> Finding:
         states = set[str]()
@@ -423,6 +434,7 @@ class Inquiry:
         return Finding(
             verdict=verdict,
             reason=reason,
+            others=self._others(),
             tried=len(states),
             executions=executions,
             reductions=reductions,

@@ -17,7 +17,7 @@ import math
 def greatest_chance(failures: int, passes: int) -> float:
     """The probability of just these results under the constant rate that fits them best."""
     runs = failures + passes
-    if not failures or not passes:
+    if failures <= 0 or passes <= 0:
         return 1.0
     log = failures * math.log(failures / runs) + passes * math.log(passes / runs)
     return math.exp(log)

@@ -35,7 +35,7 @@ class Plan:
     """The most breaks that are searched for in turn."""
     skips: int = 20
     """Executions between the last pass and the first failure that may say nothing, before the
-    answer is a range."""
+    answer is a range; and so many states, or more among many, before it passes on none."""
     scan: bool = False
     """Run all different states first."""
 

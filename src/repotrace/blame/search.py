@@ -14,12 +14,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
+from typing import NamedTuple
 
 from repotrace.blame.evidence import Failure, Kind, Memo, Observation, Probe, Purpose, Subject
 from repotrace.blame.finding import Boundary
 from repotrace.blame.odds import greatest_chance
 from repotrace.blame.plan import Plan
 from repotrace.blame.posterior import Counts, Posterior
+
+_A_STRETCH = 3
+"""So many states that can't be run are taken for a stretch of them; its ends come first."""
 
 
 class Outcome(Enum):
@@ -44,6 +48,8 @@ class End(Enum):
     """It passes on no state that was run."""
     ENVIRONMENT = auto()
     """It passes on no state here, though the run saw it pass."""
+    UNUSABLE = auto()
+    """The final state can't be run."""
     EXHAUSTED = auto()
 
 
@@ -86,9 +92,13 @@ class Sight:
         self.given = tuple(seen for seen in observations if seen.given)
         self.alone = tuple(alone)
 
-    @property
-    def counted(self) -> tuple[Observation, ...]:
-        return self.own + self.given
+
+class Tally(NamedTuple):
+    """Results on one state that bear on the break, those of the run itself included."""
+
+    passed: int
+    failed: int
+    """As the final state fails."""
 
 
 class Trial:
@@ -107,6 +117,7 @@ class Trial:
         self._left = left
         self.first = first
         self._sights: dict[Subject, Sight] = {}
+        self._tallies: dict[int, Tally] = {}
 
     @property
     def last(self) -> int:
@@ -125,6 +136,7 @@ class Trial:
         """The ways to fail that are the break: those of the final state, of its commonest kind."""
         sight = self.sight(self.last)
         failures = [seen.failure for seen in sight.own or sight.given if not seen.passed]
+        failures = [failure for failure in failures if failure.kind is not Kind.UNUSABLE]
         if not failures:
             return frozenset()
         kind = Counter(failure.kind for failure in failures).most_common(1)[0][0]
@@ -144,16 +156,25 @@ class Trial:
         return tuple(self._outcome(index) for index in range(len(self.subjects)))
 
     def _outcome(self, index: int) -> Outcome | None:
-        counted = self.sight(index).counted
-        if not counted:
-            return None
-        passed = sum(seen.passed for seen in counted)
-        if passed:
-            told = sum(seen.kind is not Kind.UNUSABLE for seen in counted)
-            return Outcome.PASS if passed == told else Outcome.MIXED
-        if any(seen.failure in self.reference for seen in counted):
+        sight, tally = self.sight(index), self.tally(index)
+        if tally.passed:
+            # Of what the run itself saw only a failure contradicts: its environment, in which
+            # something could not be imported, was another one.
+            contrary = sum(not seen.passed and seen.kind is not Kind.UNUSABLE for seen in sight.own)
+            contrary += sum(seen.kind is Kind.FAILED for seen in sight.given)
+            return Outcome.MIXED if contrary or tally.failed else Outcome.PASS
+        if tally.failed:
             return Outcome.FAIL
-        return Outcome.SKIP
+        return Outcome.SKIP if sight.own else None
+
+    def tally(self, index: int) -> Tally:
+        """The results on a candidate that bear on the break."""
+        if index not in self._tallies:
+            sight = self.sight(index)
+            seen = [*sight.own, *sight.given]
+            failed = sum(one.failure in self.reference for one in seen)
+            self._tallies[index] = Tally(sum(one.passed for one in seen), failed)
+        return self._tallies[index]
 
     def indices(self, outcome: Outcome | None) -> list[int]:
         """The candidates with this outcome."""
@@ -170,7 +191,10 @@ class Trial:
         """What to run next, or what was found."""
         decided = self._reproduce()
         if decided is None and self.indices(Outcome.MIXED):
-            return self._foreign() or self._flaky()
+            decided = self._foreign()
+            if decided is None or (isinstance(decided, Need) and self._left <= 0):
+                return self._flaky()
+            return decided
         if decided is None and self._plan.scan:
             decided = self._scan(self._unknown(range(len(self.subjects))), workers)
         if decided is None:
@@ -188,7 +212,9 @@ class Trial:
         if len(seen) < wanted:
             probe = self._probe(self.last, Purpose.REPRODUCE)
             return Need((probe,), self._still(plan.reproduce - len(seen)))
-        return Ended(End.NOT_REPRODUCED) if passed else None
+        if passed:
+            return Ended(End.NOT_REPRODUCED)
+        return None if self.reference else Ended(End.UNUSABLE)
 
     def _search(self, workers: int) -> Need | Ended:
         passing = self.indices(Outcome.PASS)
@@ -230,7 +256,8 @@ class Trial:
             if wanted:
                 return Need((self._probe(wanted[0], Purpose.SCAN),), self._still(0))
         unknown = self._unknown(range(len(self.subjects)))
-        if self.looked < 3 * math.ceil(math.log2(len(self.subjects) + 1)) and unknown:
+        enough = max(self._plan.skips, 3 * math.ceil(math.log2(len(self.subjects) + 1)))
+        if unknown and self.looked < enough:
             return Need((self._probe(self._loneliest(unknown), Purpose.SCAN),), self._still(0))
         return self._insist(0) or Ended(End.NO_PASS)
 
@@ -258,45 +285,51 @@ class Trial:
         return need or self.between(low, high)
 
     def _confirm(self, boundary: Boundary) -> Need | Ended:
-        plan = self._plan
-        good, bad = self.sight(boundary.passes), self.sight(boundary.fails)
-        failing = [seen for seen in bad.alone if seen.failure in self.reference]
+        plan, low, high = self._plan, boundary.passes, boundary.fails
         odds = self.odds(boundary)
-        counts = len(good.counted), len(bad.counted)
-        executed = bool(good.alone) and bool(failing)
-        likely = executed and min(counts) >= plan.likely
-        proven = executed and min(counts) >= plan.confirmations and odds < plan.chance
-        # A bad state that also fails in other ways does not confirm; don't insist.
-        strange = len(bad.counted) - sum(seen.failure in self.reference for seen in bad.counted)
+        counts = self.tally(low).passed, self.tally(high).failed
+        executed = self.sure(low, passing=True), self.sure(high, passing=False)
+        likely = all(executed) and min(counts) >= plan.likely
+        proven = all(executed) and min(counts) >= plan.confirmations and odds < plan.chance
+        strange = sum(
+            not seen.passed and seen.failure not in self.reference
+            for index in (low, high)
+            for seen in self.sight(index).own
+        )
+        # A state that also fails in other ways does not confirm; don't insist.
         if proven or strange > 1:
             return Ended(End.FLIP, boundary, odds, proven, likely)
         enough = plan.confirmations if likely else plan.likely
-        sides = [(boundary.passes, good, counts[0]), (boundary.fails, bad, counts[1])]
+        sides = zip((low, high), executed, counts, strict=True)
         # First what was never run alone, then what has too few results, then the less tried.
-        wanted = min(sides, key=lambda side: (bool(side[1].alone), side[2] >= enough, side[2]))
+        wanted, _, _ = min(sides, key=lambda side: (bool(side[1]), side[2] >= enough, side[2]))
         missing = sum(max(0, plan.confirmations - count) for count in counts)
-        return Need((self._probe(wanted[0], Purpose.CONFIRM),), max(1, missing))
+        return Need((self._probe(wanted, Purpose.CONFIRM),), max(1, missing))
+
+    def sure(self, index: int, *, passing: bool) -> int:
+        """Executions that passed or failed with nothing beside them."""
+        return sum(
+            seen.passed if passing else seen.failure in self.reference
+            for seen in self.sight(index).alone
+        )
 
     def odds(self, boundary: Boundary) -> float:
         """At most so probable is it that a test with a constant rate looks like this flip."""
-        good, bad = self.sight(boundary.passes), self.sight(boundary.fails)
-        ends = {self.subjects[index] for index in (*boundary[:2], self.last)}
-        repeated = {
-            subject
-            for subject in set(self.subjects) - ends
-            if len(Sight(self._memo.of(subject)).alone) > 1
-        }
-        asked_for = len(self.sight(self.last).alone)
+        low, high = boundary.passes, boundary.fails
+        ends = {self.subjects[index] for index in (low, high, self.last)}
+        others = set(self.subjects) - ends
+        repeated = sum(len(Sight(self._memo.of(subject)).alone) > 1 for subject in others)
         # Of each side one result, the one that the pair was picked by, says nothing.
-        passes = len(good.alone) - 1
-        failures = asked_for
-        if boundary.fails != self.last:
-            failures += len(bad.alone) - 1
-        odds = (1 + len(repeated)) * greatest_chance(failures, passes)
-        if good.given or bad.given:
-            # The results of the agent were there before: any pair may have been picked by them.
-            pairs = self._different(range(len(self.subjects))) - 1
-            odds = min(odds, pairs * greatest_chance(len(bad.counted), len(good.counted)))
+        passes = self.sure(low, passing=True) - 1
+        failures = self.sure(self.last, passing=False)
+        if high != self.last:
+            failures += self.sure(high, passing=False) - 1
+        odds = (1 + repeated) * greatest_chance(failures, passes)
+        if self.sight(low).given or self.sight(high).given:
+            # The results of the run were there before: any pair may have been picked by them.
+            pairs = len(set(self.subjects)) - 1
+            chance = greatest_chance(self.tally(high).failed, self.tally(low).passed)
+            odds = min(odds, pairs * chance)
         return min(1.0, odds)
 
     # --- Flaky ------------------------------------------------------------------------------
@@ -305,10 +338,9 @@ class Trial:
         """What changed the rate of failing."""
         counts, seen = [], set[Subject]()
         for index, subject in enumerate(self.subjects):
-            observations = () if subject in seen else self.sight(index).counted
+            passed, failed = (0, 0) if subject in seen else self.tally(index)
             seen.add(subject)
-            failed = sum(one.failure in self.reference for one in observations)
-            counts.append(Counts(failed, sum(one.passed for one in observations)))
+            counts.append(Counts(failed, passed))
         return Posterior(counts, self._possible())
 
     def _possible(self) -> list[bool]:
@@ -356,10 +388,16 @@ class Trial:
     def _middle(self, low: int, high: int, workers: int) -> list[int]:
         """Which of the unknown states between the two to run; the fewer are left the better."""
         unknown = self._unknown(range(low + 1, high))
-        skips = [index for index in range(low, high) if self.outcomes[index] is Outcome.SKIP]
+        skips = [index for index in range(low + 1, high) if self.outcomes[index] is Outcome.SKIP]
         if workers > 1 and not skips:
             parts = (len(unknown) * part // (workers + 1) for part in range(1, workers + 1))
             return [unknown[place] for place in dict.fromkeys(parts) if place < len(unknown)]
+        if len(skips) >= _A_STRETCH:
+            edges = [
+                [index for index in unknown if index < skips[0]],
+                [index for index in unknown if index > skips[-1]],
+            ]
+            unknown = max(edges, key=len) or unknown
         chosen: list[int] = []
         while unknown and len(chosen) < workers:
             chosen.append(max(unknown, key=lambda index: self._worth(low, index, high, skips)))
@@ -383,9 +421,6 @@ class Trial:
         known = [index for index, seen in enumerate(self.outcomes) if seen is not None]
         return max(unknown, key=lambda place: min(abs(place - index) for index in known))
 
-    def _different(self, places: Collection[int]) -> int:
-        return len({self.subjects[index] for index in places})
-
     def _scan(self, places: Sequence[int], workers: int) -> Need | None:
         return self._need(places[:workers], Purpose.SCAN, workers, left=len(places))
 
@@ -394,8 +429,15 @@ class Trial:
     ) -> Need | None:
         if not places:
             return None
-        alone = workers == 1
-        probes = tuple(self._probe(index, purpose, alone=alone) for index in places)
+        probes = tuple(
+            # What contradicted itself beside others is asked again without them.
+            self._probe(
+                index,
+                purpose,
+                alone=workers == 1 or self._memo.executions(self.subjects[index]) > 0,
+            )
+            for index in places
+        )
         return Need(probes, self._still(left))
 
     def _probe(self, index: int, purpose: Purpose, *, alone: bool = True) -> Probe:
@@ -422,9 +464,10 @@ class Trial:
         confirmed = self._confirm(boundary)
         likely = False
         if boundary.exact:
-            good, bad = self.sight(boundary.passes), self.sight(boundary.fails)
-            both = min(len(good.counted), len(bad.counted))
-            likely = both >= self._plan.likely and bool(good.alone) and bool(bad.alone)
+            low, high = boundary.passes, boundary.fails
+            both = min(self.tally(low).passed, self.tally(high).failed)
+            alone = self.sure(low, passing=True) and self.sure(high, passing=False)
+            likely = bool(alone) and both >= self._plan.likely
         if isinstance(confirmed, Ended):
             return Ended(
                 End.FLIP, boundary, confirmed.odds, confirmed.proven, likely, exhausted=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
@@ -43,8 +43,8 @@ _MARKS = {
     "xpassed": ("X", "yellow"),
 }
 _FAILING_SHOWN = 3
-_NAMES = 13
-"""Columns for the names of facts."""
+_NAMES = (12, 20)
+"""Columns for the names of facts, at least and at most."""
 
 
 # --- Many -----------------------------------------------------------------------------------
@@ -152,9 +152,12 @@ def run_head(view: RunView, *, width: int, now: datetime) -> Iterator[Line]:
     """What a run was, how it came out, and its totals."""
     result, style = _result(view.run)
     yield [Span(f"Run {one_line(view.run.id)}", "bold cyan"), Span("  "), Span(result, style)]
-    for name, text in _facts(view, now):
-        for row in wrapped(text, _beside(_NAMES, width)):
-            yield [Span(f"{name:<{_NAMES}}", "dim"), Span(row)]
+    facts = list(_facts(view, now))
+    least, most = _NAMES
+    column = 1 + min(most, max(least, *(len(name) for name, _ in facts)))
+    for name, text in facts:
+        for row in wrapped(text, _beside(column, width)):
+            yield [Span(f"{name:<{column}}", "dim"), Span(row)]
             name = ""
     yield []
     for text in _totals(view):
@@ -223,10 +226,18 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
     if run.pinned:
         yield "pinned", "yes"
     for name, value in run.attributes.items():
-        yield (
-            one_line(name, _NAMES - 1),
-            one_line(value if isinstance(value, str) else repr(value), 300),
-        )
+        yield one_line(name.replace("_", " "), _NAMES[1]), one_line(_plain(value), 300)
+
+
+def _plain(value: Any) -> str:
+    """A value as words, without the marks of a programming language."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return str(value)
 
 
 def _given(name: str, value: str | None) -> Iterator[tuple[str, str]]:

@@ -125,7 +125,8 @@ def kill_programs(folder: Path, kills: int, seed: int) -> Findings:
     with ThreadPoolExecutor(lanes) as pool:
         list(pool.map(lane_of, range(lanes)))
     store = Store(home)
-    left = list(store.runs.journal.glob("*.jsonl"))
+    # A program that died before its first line left a file that goes after a minute.
+    left = [path for path in store.runs.journal.glob("*.jsonl") if b"\n" in path.read_bytes()]
     found.expect(not left, f"journal files are left: {left}")
     torn = store.runs.losses() + sum(run.totals.lost for run in store.runs.list())
     found.counts["torn"] = torn

@@ -28,6 +28,7 @@ AIDER = TRANSCRIPTS / "aider" / "chats.md"
 CLINE = TRANSCRIPTS / "cline" / "1772366700000_abcde.messages.json"
 CLINE_TASK = TRANSCRIPTS / "cline" / "1772366800000" / "api_conversation_history.json"
 INSPECT, INSPECT_JSON = sorted((TRANSCRIPTS / "inspect").iterdir())
+ATIF_OTHER, ATIF = sorted((TRANSCRIPTS / "atif").iterdir())
 ALL = (
     CLAUDE,
     CODEX,
@@ -40,6 +41,8 @@ ALL = (
     CLINE_TASK,
     INSPECT,
     INSPECT_JSON,
+    ATIF,
+    ATIF_OTHER,
 )
 
 BEFORE = "def add(a, b):\n    return a\n"

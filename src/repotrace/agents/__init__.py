@@ -15,6 +15,7 @@ AGENTS = {
     "aider": "repotrace.agents.aider",
     "cline": "repotrace.agents.cline",
     "inspect": "repotrace.agents.inspect_ai",
+    "atif": "repotrace.agents.atif",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

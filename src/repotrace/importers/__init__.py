@@ -39,6 +39,7 @@ FORMATS = {
     "aider": "repotrace.importers.aider",
     "cline": "repotrace.importers.cline",
     "inspect": "repotrace.importers.inspect_ai",
+    "atif": "repotrace.importers.atif",
 }
 """Where each format lives, in the order in which they are asked."""
 

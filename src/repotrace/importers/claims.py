@@ -49,10 +49,22 @@ def _edit(tool: Tool, arguments: Mapping[str, Any], path: str) -> Data:
     after = arguments.get(tool.first)
     if isinstance(new, str) and not isinstance(old, str) and isinstance(after, int):
         return inserted(path, after, new)
-    if not isinstance(old, str):
+    several = arguments.get("edits")
+    if isinstance(several, list) and all(isinstance(one, dict) for one in several) and several:
+        edits = [_replaced(tool, one) for one in several]
+    else:
+        edits = [_replaced(tool, arguments)] if isinstance(old, str) else []
+    if not edits or None in edits:
         return operation(path, OperationType.EDIT)
-    edit = {"old": old, "new": text_of(new), "all": arguments.get(tool.all) is True}
-    return operation(path, OperationType.EDIT, edits=[edit])
+    return operation(path, OperationType.EDIT, edits=edits)
+
+
+def _replaced(tool: Tool, given: Mapping[str, Any]) -> Data | None:
+    old = given.get(tool.old or "old_string")
+    if not isinstance(old, str):
+        return None
+    new = text_of(given.get(tool.new or "new_string"))
+    return {"old": old, "new": new, "all": given.get(tool.all or "replace_all") is True}
 
 
 def inserted(path: str, after: int, text: str) -> Data:

@@ -95,6 +95,7 @@ def _look(sight: _Sightings, event: Event) -> None:
         if isinstance(script, str):
             told = effects(script, sight.cwd or UNKNOWN_FOLDER, lambda _path: None)
             sight.muddy = bool(told.contents or told.doubts)
+            sight.seen.update(dict.fromkeys(list(told.contents)[:_PATHS]))
 
 
 def _look_at_read(sight: _Sightings, data: Mapping[str, Any]) -> None:

@@ -27,6 +27,8 @@ COMMANDS = {
     "set": "repotrace.cli.set_fields:set_fields",
     "import": "repotrace.cli.import_:import_",
     "play": "repotrace.cli.play:play",
+    "check": "repotrace.cli.check:check",
+    "blame": "repotrace.cli.blame:blame",
     "runs list": "repotrace.cli.runs_list:runs_list",
     "runs show": "repotrace.cli.runs_show:runs_show",
     "runs diff": "repotrace.cli.runs_diff:runs_diff",

@@ -163,7 +163,9 @@ class MemoStore:
             ).fetchall()
         newest: dict[str, KeptVerdict] = {}
         for name, run, about, verdict, at, record in rows:
-            newest[about] = KeptVerdict(name, run, about, verdict, from_moment(at), _unpacked(record))
+            newest[about] = KeptVerdict(
+                name, run, about, verdict, from_moment(at), _unpacked(record)
+            )
         return [newest[about] for about in sorted(newest)]
 
 

@@ -1,0 +1,213 @@
+"""What blame says of a test, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from repotrace.readable import one_line, visible
+from repotrace.records.blame import Blame, BlamedBreak, BlamedHunk, BlamedStep, RateOfFailing
+
+_LABEL = 11
+_HUNK_LINES = 30
+_CERTAIN = ("proven", "minimal", "necessary")
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def blame_view(blame: Blame) -> RenderableType:
+    """The test, and below it what is said of it."""
+    title = visible(blame.test) or visible(blame.command)
+    return Group(Text(title, style="bold"), *blame_lines(blame))
+
+
+def blame_lines(blame: Blame) -> Iterator[Text]:
+    """What is said of the test, one fact a line."""
+    yield from _culprit(blame)
+    for number, found in enumerate(blame.breaks):
+        yield from _break(blame, found, again=number > 0)
+    if blame.flaky is not None:
+        yield from _flaky(blame)
+    yield from _circumstances(blame)
+    yield from _story(blame)
+    yield _next(blame)
+
+
+def _line(label: str, text: str, style: str = "", *, label_style: str = "") -> Text:
+    line = Text(f"  {label:<{_LABEL}}", style=label_style or "dim")
+    line.append(text, style=style or "not dim")
+    return line
+
+
+def _culprit(blame: Blame) -> Iterator[Text]:
+    if not blame.named:
+        style = "yellow" if blame.exit_code == 2 else "green"
+        yield _line(blame.verdict, visible(blame.reason), label_style=style)
+    elif blame.verdict == "test-changed":
+        yield _line(blame.verdict, visible(blame.reason), label_style="yellow")
+    label = "broken by" if blame.named else "suspects"
+    if blame.verdict == "test-changed":
+        label = "changed in"
+    elif blame.verdict == "environment":
+        label = "installs"
+    for step in blame.steps:
+        yield _line(label, _step(step), "bold")
+        label = ""
+    if not blame.steps and blame.test_step is not None:
+        yield _line("added in", f"step {blame.test_step}")
+    if blame.verdict not in ("test-changed",) and blame.breaks and not blame.breaks[0].steps:
+        return
+
+
+def _step(step: BlamedStep) -> str:
+    parts = [f"step {step.number}", one_line(step.description or step.step_type, 120)]
+    if step.files and not any(path in step.description for path in step.files):
+        more = f" and {len(step.files) - 2} more" if len(step.files) > 2 else ""
+        parts.append(visible(", ".join(step.files[:2])) + more)
+    if step.model:
+        parts.append(visible(step.model))
+    if step.tokens:
+        parts.append(f"{step.tokens:,} tokens")
+    if step.cost_usd is not None:
+        parts.append(_dollars(step.cost_usd))
+    return " · ".join(parts)
+
+
+def _dollars(cost: Decimal) -> str:
+    return f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}"
+
+
+def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[Text]:
+    if again:
+        steps = ", ".join(f"step {number}" for number in found.steps)
+        yield _line("then by", steps or "between the two", "bold")
+    passed, failed = found.passed + found.given_passed, found.failed + found.given_failed
+    certain = found.verdict in _CERTAIN
+    label = "proven" if certain else found.verdict
+    before, after = _after(found.passes_after), _after(found.fails_after)
+    text = f"passes {before} ({passed}/{passed}), fails {after} ({failed}/{failed})"
+    if blame.message and not again:
+        text += f": {one_line(blame.message, 160)}"
+    if certain or found.odds < 0.05:
+        text += f"; by chance {found.chance}"
+    if blame.inferred:
+        text += "; on inferred states"
+    yield _line(label, text, label_style="green" if certain else "yellow")
+    if found.skipped:
+        yield _line("between", f"{found.skipped} states that could not be run or failed otherwise")
+    if found.hunks is not None:
+        yield from _hunks(found)
+    if found.necessary:
+        yield _line("necessary", "undoing it on the final state makes the test pass")
+    elif found.necessary is False:
+        yield _line(
+            "not enough", f"undone on the final state, the test still fails: {found.revert}"
+        )
+    elif found.revert:
+        yield _line("undone", f"nothing can be said of the final state: {found.revert}")
+
+
+def _after(step: int) -> str:
+    return f"after step {step}" if step else "before step 1"
+
+
+def _hunks(found: BlamedBreak) -> Iterator[Text]:
+    assert found.hunks is not None
+    count = len(found.hunks)
+    noun = "hunk" if found.hunks_of == 1 else "hunks"
+    yield _line("minimal" if found.minimal else "hunks", f"{count} of {found.hunks_of} {noun}:")
+    shown = 0
+    for hunk in found.hunks:
+        if shown > _HUNK_LINES:
+            yield Text(" " * (_LABEL + 2) + "…", style="dim")
+            return
+        yield Text(" " * (_LABEL + 2) + f"{visible(hunk.path)} {hunk.what}".rstrip(), style="bold")
+        for line in _hunk(hunk):
+            yield line
+            shown += 1
+
+
+def _hunk(hunk: BlamedHunk) -> Iterator[Text]:
+    for line in hunk.lines[:_HUNK_LINES]:
+        yield Text(" " * (_LABEL + 2) + visible(line), style=_STYLES.get(line[:1], ""))
+    if len(hunk.lines) > _HUNK_LINES:
+        more = len(hunk.lines) - _HUNK_LINES
+        yield Text(" " * (_LABEL + 2) + f"… {more} more lines", style="dim")
+
+
+def _flaky(blame: Blame) -> Iterator[Text]:
+    found = blame.flaky
+    assert found is not None
+    yield _line("before", _rate(found.before))
+    yield _line("after", _rate(found.after))
+    if found.steps and not blame.named:
+        steps = ", ".join(map(str, found.steps[:12])) + (", …" if len(found.steps) > 12 else "")
+        always = ", or it was always like that" if found.always else ""
+        yield _line("credible", f"steps {steps}{always}")
+
+
+def _rate(rate: RateOfFailing) -> str:
+    if not rate.runs:
+        return "was not run"
+    return f"fails {rate.failed} of {rate.runs} (below {rate.upper:.0%} with 95 %)"
+
+
+def _circumstances(blame: Blame) -> Iterator[Text]:
+    if blame.first_broken:
+        steps = ", ".join(map(str, blame.first_broken))
+        yield _line("first", f"broken first in step {steps}, and repaired before this")
+    if blame.repaired:
+        text = f"the run repaired it later; this is about the states up to step {blame.until}"
+        yield _line("repaired", text)
+    for path in blame.uncaptured:
+        yield _line("add", f'[tool.repotrace.check] link = ["{visible(path)}"]')
+    if blame.overlay:
+        few = ", ".join(blame.overlay[:4]) + (", …" if len(blame.overlay) > 4 else "")
+        whose = "first" if blame.original_tests else "last"
+        yield _line("tests", f"those of the {whose} state, on all states: {visible(few)}")
+    if blame.disturbed:
+        text = f"{blame.disturbed} states gave another result in parallel; alone counts"
+        yield _line("disturbed", text)
+    if blame.exhausted:
+        yield _line("budget", "it was spent before all was known; --budget allows more")
+
+
+def _story(blame: Blame) -> Iterator[Text]:
+    if len(blame.steps) == 1 and blame.steps[0].reason:
+        yield _line("why", f'"{one_line(blame.steps[0].reason, 200)}"')
+    seen = blame.seen
+    if not blame.steps or not blame.run_id:
+        return
+    if seen.first_step is None:
+        yield _line("seen", "never run by the agent after that")
+        return
+    text = f"first run by the agent at step {seen.first_step}"
+    if seen.first_result and seen.first_result != "failed":
+        text += f" ({seen.first_result})"
+    if seen.repaired_after is not None:
+        spent = [f"{seen.retries} {'retry' if seen.retries == 1 else 'retries'}"]
+        if seen.tokens:
+            spent.append(f"{seen.tokens:,} tokens")
+        if seen.cost_usd is not None:
+            spent.append(_dollars(seen.cost_usd))
+        text += f"; {', '.join(spent)} to repair, at step {seen.repaired_after}"
+    yield _line("seen", text)
+
+
+def _next(blame: Blame) -> Text:
+    count = blame.executions + blame.reductions
+    told = f"{count} executions on {blame.tried} of {blame.states} states"
+    if not blame.run_id or not blame.steps:
+        return _line("tried", told, "dim")
+    step = blame.steps[0].number
+    text = f"repotrace play {blame.run_id} --step {step}"
+    if blame.seen.first_step is not None and blame.test:
+        text += (
+            f" · repotrace runs report {blame.run_id} --step {blame.seen.first_step}"
+            f" --test '{visible(blame.test)}'"
+        )
+    line = _line("next", text)
+    line.append(f"   ({told})", style="dim")
+    return line

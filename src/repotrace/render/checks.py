@@ -1,0 +1,102 @@
+"""A check on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from repotrace.readable import one_line, seconds, visible
+from repotrace.records.blame import (
+    COUNTS_AS_BROKEN,
+    COUNTS_AS_UNDECIDED,
+    Change,
+    Check,
+    CheckedTest,
+    Suite,
+)
+from repotrace.render.blame import blame_lines
+from repotrace.runs.check_formats import agent_words, words_of
+
+MANY = 40
+"""Tests of one kind that are listed; the rest is counted."""
+
+_STYLES = {
+    **dict.fromkeys(COUNTS_AS_BROKEN, "bold red"),
+    **dict.fromkeys(COUNTS_AS_UNDECIDED, "yellow"),
+    Change.FIXED: "green",
+    Change.NEW: "green",
+    Change.FAILED_BEFORE: "dim",
+}
+_TERSE = (Change.FIXED, Change.NEW, Change.FAILED_BEFORE)
+
+
+def check_view(check: Check) -> RenderableType:
+    """All of it but the last line."""
+    parts: list[RenderableType] = [_suite(check.base), _suite(check.final)]
+    parts += [Text(f"  note   {visible(note)}", style="dim") for note in check.notes]
+    for change in Change:
+        entries = check.having(change)
+        if entries:
+            parts += [Text(), *_kind(change, entries, check)]
+    if check.unchecked:
+        text = f"not checked: {len(check.unchecked)} tests, farther from what changed"
+        parts += [Text(), Text(text, style="yellow")]
+        parts += _listed(check.unchecked)
+    return Group(*parts, Text())
+
+
+def summary_line(check: Check) -> Text:
+    """The last line."""
+    style = {0: "green", 1: "bold red"}.get(check.exit_code, "yellow")
+    return Text(check.summary, style=style)
+
+
+def _suite(suite: Suite) -> Text:
+    text = Text(f"  {suite.name:<6} {visible(suite.about)}: ")
+    text.append(f"{suite.tests} tests, {suite.passed} passed, {suite.failed} failed")
+    if suite.duration is not None:
+        text.append(f"  ({seconds(suite.duration)})", style="dim")
+    if not suite.complete:
+        text.append(f"  did not run to its end: {visible(suite.problem or '')}", style="yellow")
+    return text
+
+
+def _kind(change: Change, entries: list[CheckedTest], check: Check) -> Iterator[RenderableType]:
+    if change in _TERSE:
+        titles = {Change.FIXED: "fixed", Change.NEW: "new", Change.FAILED_BEFORE: "failed before"}
+        yield Text(f"{titles[change]}: {len(entries)}", style=_STYLES[change])
+        yield from _listed([entry.test for entry in entries])
+        return
+    for entry in entries[:MANY]:
+        yield from _entry(entry, check)
+    if len(entries) > MANY:
+        yield Text(f"  … and {len(entries) - MANY} more like that", style="dim")
+
+
+def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
+    head = Text(visible(entry.test), style=_STYLES.get(Change(entry.change), "bold"))
+    head.append(f"  {words_of(entry)}", style="not bold default")
+    yield head
+    if entry.message and (entry.blame is None or not entry.blame.breaks):
+        yield Text(f"  message    {one_line(entry.message, 200)}")
+    for sign, texts, style in (("-", entry.lost, "red"), ("+", entry.gained, "green")):
+        for text in texts[:5]:
+            yield Text(f"  {sign} {one_line(text, 200)}", style=style)
+    if entry.step is not None and (entry.blame is None or not entry.blame.named):
+        yield Text(f"  changed in step {entry.step}")
+    agent = agent_words(entry)
+    if agent:
+        yield Text(f"  {agent}", style="dim" if entry.by_agent == "yes" else "")
+    if entry.blame is not None:
+        yield from blame_lines(entry.blame)
+    elif entry.change in COUNTS_AS_BROKEN and check.run_id is not None:
+        yield Text(f"  next       repotrace blame {check.run_id} '{visible(entry.test)}'")
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> Iterator[Text]:
+    for name in names[:10]:
+        yield Text(f"  {visible(name)}", style="dim")
+    if len(names) > 10:
+        yield Text(f"  … and {len(names) - 10} more", style="dim")

@@ -1,0 +1,118 @@
+"""Check a run, or the work tree against a commit: what broke, and which step broke it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from repotrace.blame import Verdict
+from repotrace.errors import RepoTraceError
+from repotrace.records.blame import COUNTS_AS_BROKEN, Blame, Change, Check, CheckedTest
+from repotrace.records.run import Run
+from repotrace.runs.blame import BlameOptions, Blaming
+from repotrace.runs.comparing import Say, check_sides, quiet
+from repotrace.runs.executions import Bench
+from repotrace.runs.sides import Sides, sides_of_commit, sides_of_run
+from repotrace.runs.testing_options import Testing, bench_for, workspace_of
+from repotrace.storage import Store
+
+BLAMED = 20
+"""Broken tests that are blamed at once; the others are named."""
+
+type OnBench = Callable[[Bench, Sides], None]
+
+_NOT_BROKEN = {
+    Verdict.FLAKY: (Change.FLAKY, "it comes and goes"),
+    Verdict.NOT_REPRODUCIBLE: (Change.FLAKY, "it failed with the others and passes alone"),
+    Verdict.BROKEN_BEFORE: (Change.UNDECIDED, "alone it fails on the base, too"),
+    Verdict.ENVIRONMENT: (Change.UNDECIDED, "it fails on every state here"),
+}
+"""What blame may find out about a test that seemed to be broken."""
+
+
+def check_run(
+    store: Store,
+    run: Run | str | None = None,
+    *,
+    base: str | None = None,
+    workspace: Path | None = None,
+    tests: Sequence[str] = (),
+    budget: int | None = None,
+    testing: Testing | None = None,
+    blame: BlameOptions | None = None,
+    say: Say = quiet,
+    on_bench: OnBench | None = None,
+) -> Check:
+    """What `run` did to the tests of its workspace; without one, what differs between the commit
+    `base` and the work tree in `workspace`. Each break is blamed.
+
+    `tests`: node ids, files or folders; all by default. `budget`: so many tests at most, those
+    nearest to what changed first. `on_bench` is called before anything is executed.
+
+    Raises RepoTraceError if files were not kept, there is no such commit, or nothing is known that
+    runs the tests; KeyboardInterrupt when it is interrupted.
+    """
+    found = store.runs.get(run) if isinstance(run, str) else run
+    if found is not None:
+        sides, place = sides_of_run(store, found), workspace_of(found)
+    elif base is not None and workspace is not None:
+        sides, place = sides_of_commit(store, workspace, base), workspace
+    else:
+        raise RepoTraceError("Nothing to check.", hint="Name a run, or a commit with --base.")
+    run_id = found.id if found is not None else ""
+    with closing(sides), bench_for(store, place, testing, run_id=run_id) as bench:
+        if on_bench is not None:
+            on_bench(bench, sides)
+        check = check_sides(bench, sides, run=found, tests=tests, budget=budget, say=say)
+        return _blamed(check, bench, sides, found, blame or BlameOptions(), say)
+
+
+def _blamed(
+    check: Check, bench: Bench, sides: Sides, run: Run | None, options: BlameOptions, say: Say
+) -> Check:
+    """The check with what is blamed for each break."""
+    blaming = Blaming(bench, sides, run, options)
+    entries: list[CheckedTest] = []
+    by_file: dict[str, Blame] = {}
+    blamed = 0
+    for entry in check.tests:
+        broken = entry.change in COUNTS_AS_BROKEN
+        if not broken and entry.change != Change.NOT_COLLECTED:
+            entries.append(entry)
+            continue
+        file = entry.test.partition("::")[0]
+        if not broken and file in by_file:
+            entries.append(entry.model_copy(update={"blame": by_file[file]}))
+            continue
+        if blamed >= BLAMED:
+            entries.append(entry)
+            continue
+        blamed += 1
+        say(f"blaming {entry.test}")
+        found = blaming.blame(_subject(entry, bench))
+        if not broken:
+            by_file[file] = found
+        entries.append(_with_blame(entry, found))
+    notes = check.notes
+    left = sum(one.blame is None for one in entries if one.change in COUNTS_AS_BROKEN)
+    if left:
+        notes = (*notes, f"{left} broken tests were not blamed; name them to repotrace blame")
+    return check.model_copy(update={"tests": tuple(entries), "notes": notes})
+
+
+def _subject(entry: CheckedTest, bench: Bench) -> str:
+    """The test for blame; of a command that names no tests, itself."""
+    return "" if entry.test == bench.line() else entry.test
+
+
+def _with_blame(entry: CheckedTest, blame: Blame) -> CheckedTest:
+    update: dict[str, object] = {"blame": blame}
+    other = _NOT_BROKEN.get(Verdict(blame.verdict)) if blame.verdict in _VERDICTS else None
+    if other is not None and entry.change == Change.BROKEN:
+        change, why = other
+        update |= {"change": change, "message": f"{why}: {blame.reason}"}
+    return entry.model_copy(update=update)
+
+
+_VERDICTS = frozenset(Verdict)

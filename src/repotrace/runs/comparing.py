@@ -1,0 +1,366 @@
+"""What a run broke: the suite on the files of before and of after, and what differs.
+
+A test counts as broken that passed before and fails now; or that was deleted, skipped or expected
+to fail, and fails now as it was. What cannot be run, or comes and goes, is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from repotrace.blame.evidence import Kind, Purpose, Subject
+from repotrace.outcomes import verdicts
+from repotrace.records.blame import Change, Check, CheckedTest, Suite
+from repotrace.records.command import CommandRun
+from repotrace.records.run import FAILING, OutcomeOrigin, Run, TestResult
+from repotrace.runs.agent_tests import AgentTests
+from repotrace.runs.executions import Bench
+from repotrace.runs.nearness import by_nearness
+from repotrace.runs.observing import is_pytest, observed
+from repotrace.runs.sides import Sides
+from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of
+from repotrace.storage.memo import Execution
+
+PASSING = frozenset({TestResult.PASSED, TestResult.XPASSED})
+_HIDING = (Change.DELETED, Change.GONE, Change.SKIPPED, Change.XFAILED)
+_ORDER = {change: number for number, change in enumerate(Change)}
+_LEAST_TIME = 60.0
+_PATIENCE = 10
+"""The suite on the final state may take so many times as long as on the base."""
+
+type Say = Callable[[str], None]
+
+
+def quiet(text: str) -> None:
+    """Tells nobody."""
+
+
+@dataclass(slots=True)
+class Results:
+    """What one execution of a suite says of each test."""
+
+    execution: Execution
+    tests: dict[str, TestResult] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    uncollected: dict[str, str] = field(default_factory=dict)
+    """Files that could not be collected, with the reason."""
+    names_all: bool = True
+    """Whether passing tests are named like failing ones."""
+
+    @classmethod
+    def of(cls, execution: Execution) -> Results:
+        """The results of an execution; of a command that names no tests, its own."""
+        found = cls(execution)
+        for outcome in execution.outcomes:
+            if outcome.phase == "collect" and outcome.outcome in FAILING:
+                found.uncollected[outcome.node_id] = outcome.message or "it cannot be imported"
+            elif outcome.message:
+                found.messages.setdefault(outcome.node_id, outcome.message)
+        collectors = {one.node_id for one in execution.outcomes if one.phase == "collect"}
+        results = verdicts(execution.outcomes)
+        found.tests = {name: result for name, result in results.items() if name not in collectors}
+        named = any(result in PASSING for result in found.tests.values())
+        found.names_all = named or execution.origin != OutcomeOrigin.PARSED
+        if execution.origin is None and not is_pytest(execution):
+            whole = observed(execution)
+            if whole.kind in (Kind.PASSED, Kind.FAILED):
+                passed = whole.kind is Kind.PASSED
+                result = TestResult.PASSED if passed else TestResult.FAILED
+                found.tests = {execution.command_line: result}
+                found.messages[execution.command_line] = whole.note
+        return found
+
+    def file_error(self, test: str) -> str | None:
+        """Why the file of a test could not be collected; None if that is not the reason."""
+        file = test.partition("::")[0]
+        for name, message in self.uncollected.items():
+            folder = name.rstrip("/")
+            if folder in ("", ".", file) or file.startswith(f"{folder}/"):
+                return message
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all tests were run that were found."""
+        execution = self.execution
+        if execution.problem is not None or not execution.complete:
+            return False
+        return execution.origin is not None or not is_pytest(execution)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the suite did not run to its end, or has no tests; None if all is well."""
+        execution = self.execution
+        if execution.problem is not None:
+            return execution.problem
+        if not self.ended:
+            error = observed(execution, "?") if is_pytest(execution) else None
+            said = error.note if error is not None and error.kind is Kind.ERROR else ""
+            return f"{execution.command.ending}{': ' if said else ''}{said}"
+        if self.tests or self.uncollected:
+            return None
+        if execution.command.exit_code in (126, 127):
+            return execution.command.ending
+        return "no tests were collected"
+
+
+@dataclass(slots=True)
+class _Checking:
+    bench: Bench
+    sides: Sides
+    say: Say
+    agent: AgentTests
+    chosen: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    # --- Running ----------------------------------------------------------------------------
+
+    def suite(
+        self, subject: Subject, paths: Sequence[str], what: str, timeout: float | None = None
+    ) -> Results:
+        self.say(f"{what}: {self.bench.line(paths)}")
+        execution = self.bench.execute(
+            subject, paths, purpose=str(Purpose.REPRODUCE), timeout=timeout
+        )
+        return Results.of(execution)
+
+    def paths(self, state_id: str, wanted: Sequence[str]) -> list[str] | None:
+        """Those files of the wanted tests that a state has; None: it has none of them."""
+        if not wanted:
+            return []
+        files = dict.fromkeys(test.partition("::")[0] for test in wanted)
+        found = [path for path in files if self.sides.has(state_id, path)]
+        return found or None
+
+    def nearest(self, budget: int) -> list[str]:
+        """The files of the tests nearest to what changed, as far as the budget goes."""
+        states = (self.sides.base_state, self.sides.final_state)
+        self.say("collecting the tests of both states")
+        collected = [
+            self.bench.collect(state, self.paths(state, self.chosen) or ()) for state in states
+        ]
+        tests = list(dict.fromkeys([*collected[1], *collected[0]]))
+        tests = [test for test in tests if self._is_wanted(test)]
+        ordered = by_nearness(tests, self.sides.changed, self.sides.read_final)
+        kept: dict[str, None] = {}
+        count = 0
+        for file, own in ordered:
+            if count and count + len(own) > budget:
+                self.unchecked += own
+                continue
+            kept[file] = None
+            count += len(own)
+        return list(kept)
+
+    def _is_wanted(self, test: str) -> bool:
+        return not self.chosen or any(
+            test == one or test.startswith((f"{one}::", f"{one}/", f"{one}["))
+            for one in self.chosen
+        )
+
+    # --- Comparing --------------------------------------------------------------------------
+
+    def compared(self, base: Results, final: Results) -> list[CheckedTest]:
+        found = []
+        for test in dict.fromkeys([*base.tests, *final.tests]):
+            if not self._is_wanted(test) and test != base.execution.command_line:
+                continue
+            entry = self.entry(test, base, final)
+            if entry is not None:
+                by_agent, step = self.agent.ran(test)
+                about = {
+                    "by_agent": by_agent,
+                    "agent_step": step,
+                    "agent_result": self.agent.result(test, step),
+                }
+                found.append(entry.model_copy(update=about))
+        return found
+
+    def entry(self, test: str, base: Results, final: Results) -> CheckedTest | None:
+        before, after = base.tests.get(test), final.tests.get(test)
+        if before is None and not base.names_all and base.ended:
+            before = TestResult.PASSED
+        if after is None and not final.names_all and final.ended:
+            after = TestResult.PASSED
+        about: dict[str, Any] = {"test": test, "before": before, "after": after}
+        message = final.messages.get(test, "")
+        if before is None:
+            return self._new(about, test, base, message)
+        if before not in PASSING:
+            if after in PASSING:
+                if before in FAILING:
+                    return CheckedTest(change=Change.FIXED, **about)
+                return None
+            if before in FAILING and after in FAILING:
+                return CheckedTest(change=Change.FAILED_BEFORE, message=message, **about)
+            if before in FAILING and after is None and self.bench.command.pytest:
+                return self._missing(about, test, final)
+            return None
+        if after in PASSING:
+            return self._weakened(about, test)
+        if after is None:
+            return self._missing(about, test, final)
+        change = {
+            TestResult.SKIPPED: Change.SKIPPED,
+            TestResult.XFAILED: Change.XFAILED,
+        }.get(after, Change.BROKEN)
+        return CheckedTest(change=change, message=message, **about)
+
+    def _new(
+        self, about: dict[str, Any], test: str, base: Results, message: str
+    ) -> CheckedTest | None:
+        after = about["after"]
+        error = base.file_error(test)
+        if error is not None or not base.ended:
+            if after in FAILING:
+                why = error or "the suite on the base did not run to its end"
+                return CheckedTest(change=Change.UNDECIDED, message=f"before: {why}", **about)
+            return CheckedTest(change=Change.FIXED, **about) if error is not None else None
+        change = Change.NEW_FAILING if after in FAILING else Change.NEW
+        return CheckedTest(change=change, message=message, **about)
+
+    def _missing(self, about: dict[str, Any], test: str, final: Results) -> CheckedTest:
+        """A test that the final suite told nothing of."""
+        error = final.file_error(test)
+        if error is not None:
+            return CheckedTest(change=Change.NOT_COLLECTED, message=error, **about)
+        if not final.ended:
+            message = f"not reached: {final.problem}"
+            return CheckedTest(change=Change.UNDECIDED, message=message, **about)
+        path = test.partition("::")[0]
+        if not path.endswith(".py"):
+            return CheckedTest(change=Change.GONE, **about)
+        content = self.sides.read_final(path)
+        gone = content is None or source_of(content, test) is None
+        return CheckedTest(change=Change.DELETED if gone else Change.GONE, **about)
+
+    def _weakened(self, about: dict[str, Any], test: str) -> CheckedTest | None:
+        path = test.partition("::")[0]
+        if path not in self.sides.changed or not path.endswith(".py"):
+            return None
+        before = source_of(self.sides.read_base(path), test)
+        after = source_of(self.sides.read_final(path), test)
+        if before is None or after is None:
+            return None
+        lost = lost_assertions(before, after)
+        if not lost:
+            return None
+        gained = gained_assertions(before, after)
+        return CheckedTest(change=Change.WEAKENED, lost=tuple(lost), gained=tuple(gained), **about)
+
+    # --- Originals --------------------------------------------------------------------------
+
+    def with_originals(self, entries: list[CheckedTest]) -> list[CheckedTest]:
+        """The tests that were deleted or changed, as they were, on the final code."""
+        changes = (*_HIDING, Change.WEAKENED)
+        hidden = [one for one in entries if one.change in changes and one.before in PASSING]
+        if not hidden or not self.bench.command.pytest:
+            return entries
+        base, final = self.sides.base_state, self.sides.final_state
+        files = list(dict.fromkeys(one.test.partition("::")[0] for one in hidden))
+        files = [path for path in files if self.sides.has(base, path)]
+        subject = Subject(final, base)
+        if not files or not self.bench.subjects.overlay(final, base):
+            return entries
+        results = self.suite(subject, files, "the tests as they were, on the final code")
+        return [self._judged(one, results) if one in hidden else one for one in entries]
+
+    def _judged(self, entry: CheckedTest, results: Results) -> CheckedTest:
+        result = results.tests.get(entry.test)
+        error = results.file_error(entry.test)
+        original = str(result) if result is not None else "cannot be run"
+        message = results.messages.get(entry.test, "") or error or entry.message
+        entry = entry.model_copy(update={"original": original})
+        if entry.change == Change.WEAKENED or result not in FAILING:
+            return entry
+        update = {"change": Change.HIDDEN, "how": str(entry.change), "message": message}
+        return entry.model_copy(update=update)
+
+
+def check_sides(
+    bench: Bench,
+    sides: Sides,
+    *,
+    run: Run | None = None,
+    tests: Sequence[str] = (),
+    budget: int | None = None,
+    say: Say = quiet,
+) -> Check:
+    """The suite on both states, and what differs; nothing is blamed yet.
+
+    `tests`: node ids, files or folders; all by default. `budget`: so many tests at most, those
+    nearest to the changed files first. Raises KeyboardInterrupt when it is interrupted.
+    """
+    agent = AgentTests(bench.store, run)
+    checking = _Checking(bench, sides, say, agent, chosen=tuple(tests))
+    wanted: Sequence[str] = tests
+    if budget is not None and bench.command.pytest:
+        wanted = checking.nearest(budget)
+    results: list[Results] = []
+    limit: float | None = None
+    for state, what in ((sides.base_state, sides.base_about), (sides.final_state, sides.about)):
+        paths = checking.paths(state, wanted)
+        if paths is None and bench.command.pytest:
+            checking.notes.append(f"{what} has none of the chosen tests")
+            results.append(Results.of(_nothing(bench, state)))
+            continue
+        results.append(checking.suite(Subject(state), paths or (), what, limit))
+        took = results[-1].execution.duration
+        if took is not None and results[-1].ended and bench.options.timeout is None:
+            limit = max(_LEAST_TIME, _PATIENCE * took)
+    base, final = results
+    entries = checking.with_originals(checking.compared(base, final))
+    entries = [one.model_copy(update={"step": sides.step_of(one)}) for one in entries]
+    entries.sort(key=lambda one: (_ORDER.get(Change(one.change), 99), one.test))
+    every = dict.fromkeys([*base.tests, *final.tests])
+    every = {test: None for test in every if test == bench.line() or checking._is_wanted(test)}
+    undecided = {one.test for one in entries if one.change == Change.UNDECIDED}
+    undecided |= {one.test for one in entries if one.change == Change.NOT_COLLECTED}
+    return Check(
+        run_id=run.id if run is not None else None,
+        agent=run.agent if run is not None else None,
+        command=bench.line(),
+        base=_suite("base", sides.base_about, sides.base_inferred, base),
+        final=_suite("final", sides.about, sides.inferred, final),
+        tests=tuple(entries),
+        total=len(every) + len(checking.unchecked),
+        checked=len(every) - len(undecided),
+        unchecked=tuple(checking.unchecked),
+        notes=(*sides.notes, *checking.notes),
+        created_at=datetime.now(UTC),
+    )
+
+
+def _nothing(bench: Bench, state: str) -> Execution:
+    return Execution(
+        id="",
+        key="",
+        state_id=state,
+        command_line=bench.line(),
+        started_at=datetime.now(UTC),
+        command=CommandRun(exit_code=5),
+        origin="plugin",
+    )
+
+
+def _suite(name: str, about: str, inferred: bool, results: Results) -> Suite:
+    execution = results.execution
+    counted = list(results.tests.values())
+    problem = results.problem
+    return Suite(
+        name=name,
+        about=about,
+        state_id=execution.state_id,
+        inferred=inferred,
+        tests=len(counted),
+        passed=sum(result in PASSING for result in counted),
+        failed=sum(result in FAILING for result in counted),
+        complete=problem is None,
+        problem=problem,
+        execution=execution.id,
+        duration=execution.duration,
+    )

@@ -1,0 +1,151 @@
+"""Makes sure that tests import the code of the state that they run on, and not another copy.
+
+An installed copy of the project, or an editable install that we did not see through, would have
+every state tested with the same code. So a plug-in of pytest notes which modules were loaded from
+where, and what the state has itself must have come from the scratch folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from repotrace.errors import RepoTraceError
+from repotrace.system.snapshots import SnapshotStore
+from repotrace.system.snapshots.objects import Tree
+
+VARIABLE = "REPOTRACE_IMPORTS"
+"""Names the folder that the plug-in writes to."""
+
+_NAME = "repotrace_imports"
+_ROOTS = ("", "src/", "lib/", "python/")
+"""Folders of a project that packages are imported from."""
+
+_PLUGIN = '''"""Notes what a session of pytest has loaded from where, and what it collected."""
+
+import json
+import os
+import sys
+
+
+def pytest_configure(config):
+    listed = getattr(config.pluginmanager, "_plugin_distinfo", None)
+    if isinstance(listed, list):
+        listed[:] = [pair for pair in listed if getattr(pair[0], "__name__", "") != __name__]
+
+
+def pytest_collection_finish(session):
+    folder = os.environ.get("REPOTRACE_IMPORTS")
+    try:
+        if folder:
+            with open(os.path.join(folder, "%d.collected" % os.getpid()), "w") as file:
+                json.dump([item.nodeid for item in session.items], file)
+    except Exception:
+        return
+
+
+def pytest_unconfigure():
+    folder = os.environ.get("REPOTRACE_IMPORTS")
+    if not folder:
+        return
+    try:
+        standard = os.path.dirname(os.__file__) + os.sep
+        found = {}
+        for name, module in list(sys.modules.items()):
+            path = getattr(module, "__file__", None)
+            if not isinstance(path, str) or name == __name__:
+                continue
+            path = os.path.abspath(path)
+            if path.startswith(standard) and "-packages" not in path:
+                continue
+            found[name] = path
+        with open(os.path.join(folder, "%d.json" % os.getpid()), "w") as file:
+            json.dump(found, file)
+    except Exception:
+        return
+'''
+
+
+class ImportProbe:
+    """Puts the plug-in into environments, and reads what it noted."""
+
+    def __init__(self, snapshots: SnapshotStore, folder: Path) -> None:
+        self._snapshots = snapshots
+        self._folder = folder
+        self._modules: dict[str, frozenset[str]] = {}
+
+    def environment(self, env: Mapping[str, str], worker: int) -> dict[str, str]:
+        """`env` with the plug-in at the end of the path; found like any installed one."""
+        place = self._place()
+        notes = self._notes(worker)
+        notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in notes.iterdir():
+            old.unlink()
+        before = env.get("PYTHONPATH")
+        path = f"{before}{os.pathsep}{place}" if before else str(place)
+        return {**env, VARIABLE: str(notes), "PYTHONPATH": path}
+
+    def check(self, worker: int, state: str, scratch: Path) -> None:
+        """Raises RepoTraceError if code that the state has was loaded from elsewhere."""
+        own = self._own(state)
+        root = os.path.realpath(scratch) + os.sep
+        for note in self._notes(worker).glob("*.json"):
+            try:
+                loaded = json.loads(note.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            for name, path in sorted(loaded.items()):
+                if name in own and not os.path.realpath(path).startswith(root):
+                    raise RepoTraceError(
+                        f"The tests import {name} from {path}, not from the files of the state.",
+                        hint="Install the project in place (pip install -e .), or say where its"
+                        ' code lies: [tool.repotrace.check] env = { PYTHONPATH = "src" }',
+                    )
+
+    def collected(self, worker: int) -> list[str]:
+        """The tests that the last sessions of this worker collected, in their order."""
+        found: dict[str, None] = {}
+        for note in sorted(self._notes(worker).glob("*.collected")):
+            try:
+                found.update(dict.fromkeys(json.loads(note.read_text(encoding="utf-8"))))
+            except (OSError, ValueError, TypeError):
+                continue
+        return list(found)
+
+    def _notes(self, worker: int) -> Path:
+        return self._folder / "notes" / str(worker)
+
+    def _place(self) -> Path:
+        place = self._folder / "path"
+        about = place / f"{_NAME}-1.dist-info"
+        if not about.exists():
+            about.mkdir(mode=0o700, parents=True)
+            (place / f"{_NAME}.py").write_text(_PLUGIN)
+            (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: 1\n")
+            (about / "entry_points.txt").write_text(f"[pytest11]\n{_NAME} = {_NAME}\n")
+        return place
+
+    def _own(self, state: str) -> frozenset[str]:
+        """The modules that a state has, by the names that they are imported by."""
+        found = self._modules.get(state)
+        if found is None:
+            tree = self._snapshots.state(state).tree
+            paths = map(os.fsdecode, Tree(self._snapshots.reader, tree).paths())
+            found = frozenset(name for path in paths for name in _names(path))
+            if len(self._modules) > 200:
+                self._modules.clear()
+            self._modules[state] = found
+        return found
+
+
+def _names(path: str) -> Iterator[str]:
+    """What a file may be imported as."""
+    if not path.endswith(".py"):
+        return
+    for root in _ROOTS:
+        if path.startswith(root):
+            name = path[len(root) :].removesuffix(".py").removesuffix("/__init__")
+            if all(part.isidentifier() for part in name.split("/")):
+                yield name.replace("/", ".")

@@ -1,0 +1,77 @@
+"""With what tests are run on states: the command, the environment, the limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repotrace.config import load_settings
+from repotrace.errors import RepoTraceError
+from repotrace.records.run import Run
+from repotrace.redact import Redactor
+from repotrace.runs.executions import Bench, BenchOptions, OnExecution
+from repotrace.runs.test_commands import Detection, TestCommand
+from repotrace.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Testing:
+    """What a person may say about how tests are run."""
+
+    __test__ = False
+
+    command: str | None = None
+    """A line of shell; None: that of the settings, else what the project has."""
+    cwd: Path | None = None
+    """The folder for `command`; None: the root of the workspace."""
+    timeout: float | None = None
+    """Seconds for one execution."""
+    rerun: bool = False
+    """Believe nothing that was executed before."""
+    environ: Mapping[str, str] | None = None
+    """None: that of this process."""
+    on_execution: OnExecution | None = None
+
+
+def workspace_of(run: Run) -> Path:
+    """The folder that a run worked in. Raises RepoTraceError if it is not here."""
+    if run.workspace is not None and Path(run.workspace).is_dir():
+        return Path(run.workspace)
+    where = run.workspace or "an unknown folder"
+    raise RepoTraceError(
+        f"Run {run.id} worked in {where}, which is not here.",
+        hint="Its tests need the environment of the project; run this where the project is.",
+    )
+
+
+def bench_for(
+    store: Store, workspace: Path, testing: Testing | None = None, *, run_id: str = ""
+) -> Bench:
+    """A bench that runs the tests of a workspace; to be closed.
+
+    Raises RepoTraceError if nothing is known that runs them.
+    """
+    testing = testing or Testing()
+    environ = dict(os.environ if testing.environ is None else testing.environ)
+    redactor = Redactor(key=store.key, variables=environ)
+    settings, _ = load_settings(workspace, environ)
+    detection = Detection(workspace, environ, redactor, settings.check)
+    command = detection.command(testing.command, cwd=testing.cwd)
+    options = BenchOptions(
+        environ=environ,
+        redactor=redactor,
+        settings=settings.check,
+        environment=detection.environment(command),
+        run_id=run_id,
+        timeout=testing.timeout,
+        rerun=testing.rerun,
+        on_execution=testing.on_execution,
+    )
+    return Bench(store, workspace, command, options)
+
+
+def described(command: TestCommand, testing: Testing) -> TestCommand:
+    """The command with the words of where it comes from, as the person gave it."""
+    return replace(command, why="as given") if testing.command is not None else command

@@ -1,0 +1,145 @@
+"""`check`: what a run did to the tests of its project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_runs import TESTS, AgentRun, changes
+from running import Shell
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> AgentRun:
+    return AgentRun(Shell(tmp_path))
+
+
+def test_an_agent_that_broke_deleted_skipped_and_hid(agent: AgentRun) -> None:
+    """It ran one test, and says all is well."""
+    before = agent.files()
+    agent.edit("money.py", "a + b", "a + b + 0")
+    agent.edit("money.py", "a // 2", "(a + 1) // 2")
+    agent.runs_tests("tests/test_money.py::test_add")
+    agent.edit("tests/test_money.py", "def test_none():\n    assert add(0, 0) == 0\n", "")
+    agent.edit(
+        "tests/test_money.py",
+        "from money import add, half\n",
+        "import pytest\n\nfrom money import add, half\n",
+    )
+    agent.edit("tests/test_money.py", "def test_add", "@pytest.mark.skip\ndef test_add")
+    agent.edit("tests/test_more.py", "import half", "import third")
+    agent.end()
+    after = agent.files()
+
+    check = agent.check()
+
+    assert changes(check) == {
+        "test_half": "broken",
+        "test_more": "not-collected",
+        "test_none": "deleted",
+        "test_add": "newly-skipped",
+    }
+    by_name = {one.test.rpartition("::")[2]: one for one in check.tests}
+    blame = by_name["test_half"].blame
+    assert blame is not None
+    assert [step.number for step in blame.steps] == [2]
+    assert blame.verdict == "necessary"
+    blame = by_name["test_more"].blame
+    assert blame is not None
+    assert [step.number for step in blame.steps] == [7], blame.reason
+    assert {name: one.step for name, one in by_name.items() if one.step} == {
+        "test_none": 4,
+        "test_add": 6,
+    }
+    assert {name: one.by_agent for name, one in by_name.items()} == {
+        "test_half": "no",
+        "test_more": "no",
+        "test_none": "no",
+        "test_add": "yes",
+    }
+    assert (by_name["test_none"].original, by_name["test_add"].original) == ("passed", "passed")
+    assert check.exit_code == 1
+    assert check.summary == "checked 3 of 4 · 1 broken · 1 undecided"
+    assert agent.files() == after != before
+
+
+def test_only_what_cannot_be_collected_is_undecided(agent: AgentRun) -> None:
+    agent.edit("tests/test_more.py", "import half", "import third")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_more": "not-collected"}
+    assert (check.exit_code, check.broken, check.undecided) == (2, 0, 1)
+    assert "third" in check.tests[0].message
+
+
+def test_nothing_broken(agent: AgentRun) -> None:
+    agent.edit("money.py", "a + b", "b + a")
+    agent.write("tests/test_new.py", "def test_new():\n    assert True\n")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_new": "new"}
+    assert check.exit_code == 0
+    assert check.summary == "checked 5 of 5 · 0 broken · 0 undecided"
+
+
+def test_a_break_behind_a_deleted_test(agent: AgentRun) -> None:
+    agent.edit("money.py", "a // 2", "(a + 1) // 2")
+    agent.edit("tests/test_money.py", "def test_half():\n    assert half(9) == 4\n", "")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_half": "hidden"}
+    entry = check.tests[0]
+    assert (entry.how, entry.original, entry.step) == ("deleted", "failed", 2)
+    assert entry.blame is not None
+    assert [step.number for step in entry.blame.steps] == [1], entry.blame.reason
+    assert check.exit_code == 1
+
+
+def test_an_assertion_that_was_turned_round(agent: AgentRun) -> None:
+    agent.edit("money.py", "a // 2", "(a + 1) // 2")
+    agent.edit("tests/test_money.py", "half(9) == 4", "half(9) == 5")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_half": "assertion-changed"}
+    entry = check.tests[0]
+    assert (entry.lost, entry.gained) == (("assert half(9) == 4",), ("assert half(9) == 5",))
+    assert (entry.original, entry.step) == ("failed", 2)
+    assert check.exit_code == 0
+
+
+def test_the_budget_goes_to_the_nearest(agent: AgentRun) -> None:
+    agent.write("tests/test_far.py", "def test_far():\n    assert True\n")
+    agent.edit("money.py", "a // 2", "a // 3")
+    agent.end()
+    check = agent.check(budget=4)
+    assert "test_half" in changes(check)
+    assert set(check.unchecked) == {"tests/test_more.py::test_more"} or check.unchecked
+    assert check.total == 5
+    assert check.exit_code == 1
+
+
+def test_chosen_tests_only(agent: AgentRun) -> None:
+    agent.edit("money.py", "a // 2", "a // 3")
+    agent.end()
+    check = agent.check("tests/test_money.py::test_add")
+    assert (changes(check), check.exit_code, check.total) == ({}, 0, 1)
+
+
+def test_no_tests_at_all_is_not_fine(agent: AgentRun) -> None:
+    agent.edit("money.py", "a + b", "b + a")
+    agent.end()
+    check = agent.check(command="true")
+    assert check.exit_code == 0, "a command that names no tests is one test"
+    check = agent.check("nowhere.py")
+    assert (check.exit_code, check.total) == (2, 0)
+
+
+def test_a_suite_that_cannot_start(agent: AgentRun) -> None:
+    agent.write("tests/conftest.py", "import nothing_of_this_name\n")
+    agent.end()
+    check = agent.check()
+    assert not check.final.complete
+    assert "nothing_of_this_name" in (check.final.problem or "")
+    assert check.exit_code == 2
+    assert check.undecided == 4
+    assert TESTS.count("def test_") == 3

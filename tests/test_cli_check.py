@@ -1,0 +1,91 @@
+"""`repotrace check` and `repotrace blame` as a user has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from agent_runs import PYTEST, AgentRun
+from running import Shell
+
+HALF = "tests/test_money.py::test_half"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> AgentRun:
+    made = AgentRun(Shell(tmp_path))
+    made.edit("money.py", "a + b", "b + a")
+    made.edit("money.py", "a // 2", "(a + 1) // 2")
+    made.end()
+    return made
+
+
+def test_check_and_blame(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    done = repotrace("check", "--test-cmd", PYTEST)
+    out = done.stdout.decode()
+    assert done.returncode == 1, done.stderr
+    assert f"{HALF}  passed before and fails now" in out
+    assert "broken by  step 2 · edit money.py" in out
+    assert "necessary  undoing it" in out
+    assert out.splitlines()[-1] == "checked 4 of 4 · 1 broken · 0 undecided"
+    assert b"your files stay as they are" in done.stderr
+
+    known = len(agent.store.memo.executions())
+    done = repotrace("blame", "latest", HALF, "--test-cmd", PYTEST)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().startswith(f"{HALF}\n  broken by  step 2")
+    assert len(agent.store.memo.executions()) == known, "all of it was known"
+
+
+def test_formats(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    done = repotrace("check", "--test-cmd", PYTEST, "--format", "json")
+    found = json.loads(done.stdout)
+    assert (found["broken"], found["exit_code"]) == (1, 1)
+    assert found["tests"][0]["blame"]["evidence"]
+
+    done = repotrace("check", "--test-cmd", PYTEST, "--format", "junit")
+    suite = ElementTree.fromstring(done.stdout).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "0")
+
+    done = repotrace("check", "--test-cmd", PYTEST, "--format", "github")
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("::error file=tests/test_money.py,title=tests/test_money.py%3A%3A")
+    assert lines[-1] == "checked 4 of 4 · 1 broken · 0 undecided"
+
+    done = repotrace("check", "--test-cmd", PYTEST, "--format", "markdown")
+    assert "### Broken" in done.stdout.decode()
+
+
+def test_dry_runs_execute_nothing(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    done = repotrace("check", "--dry-run", "--test-cmd", PYTEST)
+    assert done.returncode == 0, done.stderr
+    assert b"4 before, 4 after" in done.stdout
+    done = repotrace("blame", "--dry-run", HALF, "--test-cmd", PYTEST)
+    assert done.returncode == 0, done.stderr
+    assert agent.store.memo.executions() == []
+
+
+def test_the_work_tree_against_a_commit(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    done = repotrace("check", "--base", "HEAD", "--test-cmd", PYTEST)
+    out = done.stdout.decode()
+    assert done.returncode == 1, done.stderr
+    assert f"{HALF}  passed before and fails now" in out
+    assert "1 of 2 hunks" in out
+    done = repotrace("check", "--base", "nowhere", "--test-cmd", PYTEST)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"'nowhere' is no commit" in done.stderr
+
+
+def test_without_a_run_it_says_what_to_do(tmp_path: Path) -> None:
+    repotrace = Shell(tmp_path)
+    repotrace.git("init", "-q")
+    done = repotrace("check")
+    assert done.returncode == 2
+    assert b"--base HEAD" in done.stderr

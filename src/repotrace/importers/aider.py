@@ -368,8 +368,8 @@ class _Chat:
             rest.clear()
             yield from self._commanded(self._last, lines)
         elif any(_OUTPUT.fullmatch(line) for line in lines) and edited and self._test_command:
-            shown = "\n".join(line for line in lines if "output" in line or "test errors" in line)
-            yield from self._ran("test", self._test_command, Result(shown, failed=True))
+            told = "The tests failed; the history does not hold their output."
+            yield from self._ran("test", self._test_command, Result(told, failed=True, stdout=""))
         elif edited and self._test_command and not _failed(lines):
             # Aider runs the tests after each change, and says something only if they fail.
             note = {"inferred": "tests run after each change; nothing was said of a failure"}

@@ -28,7 +28,7 @@ def claimed(tool: Tool, arguments: Any, cwd: str) -> list[Data]:
     if not isinstance(arguments, dict):
         return []
     if tool.action is Action.PATCH:
-        return list(patched(text_of(arguments.get(tool.content)), cwd))
+        return list(patch_operations(text_of(arguments.get(tool.content)), cwd))
     path = arguments.get(tool.path) if tool.path else None
     if not isinstance(path, str) or not path:
         return []
@@ -75,7 +75,7 @@ def inserted(path: str, after: int, text: str) -> Data:
     return operation(path, OperationType.EDIT, patch=diff)
 
 
-def patched(text: str, cwd: str) -> Iterator[Data]:
+def patch_operations(text: str, cwd: str) -> Iterator[Data]:
     """The changes of a patch for `apply_patch`, one file each."""
     if not patches.is_envelope(text):
         return

@@ -7,7 +7,6 @@ import re
 from typing import Any, NamedTuple
 
 from repotrace.agents import Action
-from repotrace.importers import patches
 from repotrace.importers.building import (
     Builder,
     Call,
@@ -18,7 +17,7 @@ from repotrace.importers.building import (
     script_of,
     text_of,
 )
-from repotrace.importers.effects import normalised
+from repotrace.importers.claims import patch_operations
 from repotrace.records.run import OperationType
 
 __all__ = [
@@ -164,7 +163,9 @@ def result_of(builder: Builder, call: Call | None, text: str, end: End | None) -
         if end.changes is not None:
             operations = _changes(builder, end.changes)
         elif call is not None and call.tool.action is Action.PATCH:
-            operations = _envelope(call, text_of(call.arguments.get(call.tool.content)))
+            # As it was asked for; no event tells of it.
+            patch = text_of(call.arguments.get(call.tool.content))
+            operations = list(patch_operations(patch, call.cwd))
     patched = call is not None and call.tool.action is Action.PATCH
     return Result(
         text,
@@ -227,25 +228,7 @@ def _changes(builder: Builder, changes: Data) -> list[Data]:
             if isinstance(moved, str) and moved:
                 target = builder.path(moved)
                 made = operation(target, OperationType.CREATE, patch=diff, renamed_from=path)
-                found += [operation(path, OperationType.DELETE), made]
+                found += [made, operation(path, OperationType.DELETE)]
             else:
                 found.append(operation(path, OperationType.EDIT, patch=diff))
-    return found
-
-
-def _envelope(call: Call, text: str) -> list[Data]:
-    """The operations of a patch as it was asked for, where no event tells of them."""
-    found: list[Data] = []
-    for kind, name, target, section in patches.envelope_files(text):
-        path = normalised(call.cwd, name)
-        if kind == "delete":
-            found.append(operation(path, OperationType.DELETE))
-        elif kind == "add":
-            found.append(operation(path, OperationType.CREATE, patch=section))
-        elif target is not None:
-            moved = normalised(call.cwd, target)
-            made = operation(moved, OperationType.CREATE, patch=section, renamed_from=path)
-            found += [operation(path, OperationType.DELETE), made]
-        else:
-            found.append(operation(path, OperationType.EDIT, patch=section))
     return found

@@ -29,6 +29,9 @@ CLINE = TRANSCRIPTS / "cline" / "1772366700000_abcde.messages.json"
 CLINE_TASK = TRANSCRIPTS / "cline" / "1772366800000" / "api_conversation_history.json"
 INSPECT, INSPECT_JSON = sorted((TRANSCRIPTS / "inspect").iterdir())
 ATIF_OTHER, ATIF = sorted((TRANSCRIPTS / "atif").iterdir())
+SWE_ATTEMPTS, SWE_V0, SWE_V1 = sorted((TRANSCRIPTS / "swe-agent").iterdir())
+OPENHANDS, OPENHANDS_V0 = sorted((TRANSCRIPTS / "openhands").iterdir())
+"""The first is a folder."""
 ALL = (
     CLAUDE,
     CODEX,
@@ -43,6 +46,10 @@ ALL = (
     INSPECT_JSON,
     ATIF,
     ATIF_OTHER,
+    SWE_ATTEMPTS,
+    SWE_V0,
+    SWE_V1,
+    OPENHANDS_V0,
 )
 
 BEFORE = "def add(a, b):\n    return a\n"

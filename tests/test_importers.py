@@ -217,11 +217,11 @@ def test_mutated_transcripts_give_events_or_import_failed(path: Path, tmp_path: 
     for seed in range(60):
         copy.write_bytes(mutated(path.read_bytes(), seed))
         survives(copy, form)
-    if path.suffix not in (".json", ".jsonl"):
+    if path.suffix not in (".json", ".jsonl", ".traj"):
         return
     for seed in range(60):
         chance = random.Random(seed)
-        if path.suffix == ".json":
+        if path.suffix != ".jsonl":
             copy.write_text(json.dumps(twisted(json.loads(path.read_bytes()), chance)))
         else:
             lines = [line for line in path.read_bytes().split(b"\n") if line.endswith(b"}")]

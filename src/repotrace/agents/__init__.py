@@ -12,10 +12,12 @@ AGENTS = {
     "claude-code": "repotrace.agents.claude_code",
     "codex": "repotrace.agents.codex",
     "mini-swe-agent": "repotrace.agents.mini_swe_agent",
+    "swe-agent": "repotrace.agents.swe_agent",
     "aider": "repotrace.agents.aider",
     "cline": "repotrace.agents.cline",
     "inspect": "repotrace.agents.inspect_ai",
     "atif": "repotrace.agents.atif",
+    "openhands": "repotrace.agents.openhands",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

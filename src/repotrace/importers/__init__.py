@@ -36,10 +36,12 @@ FORMATS = {
     "claude-code": "repotrace.importers.claude_code",
     "codex": "repotrace.importers.codex",
     "mini-swe-agent": "repotrace.importers.mini_swe_agent",
+    "swe-agent": "repotrace.importers.swe_agent",
     "aider": "repotrace.importers.aider",
     "cline": "repotrace.importers.cline",
     "inspect": "repotrace.importers.inspect_ai",
     "atif": "repotrace.importers.atif",
+    "openhands": "repotrace.importers.openhands",
 }
 """Where each format lives, in the order in which they are asked."""
 

@@ -243,7 +243,11 @@ class ClaimedContent(TypedDict, total=False):
     """Text, or {"base64": "…"}."""
     content_after: str | dict[str, str] | None
     edits: list[dict[str, Any]]
-    """Each {"old": text, "new": text, "all": whether to replace every occurrence}, in order."""
+    """Each {"old": text, "new": text, "all": whether to replace every occurrence}, in order.
+
+    With `first` and `last`, lines from 1, only what is within them; without `old` they are replaced
+    as a whole, by nothing if `new` is null. `last` before `first` inserts; a `first` behind all
+    lines appends. `expand_tabs`: all tabs of the file become blanks before."""
     patch: str
 
 

@@ -191,10 +191,7 @@ class Rebuilding:
             found = apply_to_one(patch, text) if patch else text
             return None if found is None else found.encode()
         for edit in edits or ():
-            old, new = str(edit.get("old")), str(edit.get("new"))
-            if old not in text or (not old and text):
-                raise Unfitting("the text to replace is not there")
-            text = text.replace(old, new, -1 if edit.get("all") else 1) if old else new
+            text = _edited(text.expandtabs() if edit.get("expand_tabs") else text, edit)
         return text.encode()
 
     def external(self, step_id: str, facts: Any) -> None:
@@ -348,6 +345,31 @@ def _usable(path: str) -> bool:
 
 def _raw(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
+
+
+def _edited(text: str, edit: Mapping[str, Any]) -> str:
+    """The text with an edit of `ClaimedContent` made. Raises Unfitting."""
+    first, last = edit.get("first"), edit.get("last")
+    if not isinstance(first, int) or not isinstance(last, int):
+        return _replaced(text, edit)
+    lines = text.split("\n")
+    if first > len(lines):
+        lines = lines[:-1] if not lines[-1] else lines
+        first, last = len(lines) + 1, len(lines)
+    elif first < 1 or last < first - 1:
+        raise Unfitting("the lines to replace are not there")
+    new = edit.get("new")
+    if "old" in edit:
+        new = _replaced("\n".join(lines[first - 1 : last]), edit)
+    inserted = [] if new is None else str(new).split("\n")
+    return "\n".join([*lines[: first - 1], *inserted, *lines[last:]])
+
+
+def _replaced(text: str, edit: Mapping[str, Any]) -> str:
+    old, new = str(edit.get("old")), str(edit.get("new"))
+    if old not in text or (not old and text):
+        raise Unfitting("the text to replace is not there")
+    return text.replace(old, new, -1 if edit.get("all") else 1) if old else new
 
 
 def _content(value: Any) -> bytes | None:

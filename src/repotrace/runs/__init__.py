@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         FileOperation,
         LLMInteraction,
     )
+    from repotrace.runs.blame import blame_run
+    from repotrace.runs.check import check_run
     from repotrace.runs.file_states import (
         ExecutionSnapshot,
         compare_steps,
@@ -46,6 +48,8 @@ __all__ = [
     "FileOperation",
     "LLMInteraction",
     "ReplaySession",
+    "blame_run",
+    "check_run",
     "compare_steps",
     "export_trace_json",
     "export_trace_markdown",
@@ -70,6 +74,8 @@ _HOMES = {
         *("ExecutionSnapshot", "compare_steps", "get_file_state_at_step", "get_step_snapshot"),
         *("prepare_rerun", "restore_to_step"),
     ),
+    "repotrace.runs.blame": ("blame_run",),
+    "repotrace.runs.check": ("check_run",),
     "repotrace.runs.recorder": ("ExecutionRecorder",),
     "repotrace.runs.session": ("ReplaySession",),
     "repotrace.runs.trace_export": ("export_trace_json", "export_trace_markdown"),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,6 @@ from typing import Self
 
 from repotrace.blame.evidence import Subject
 from repotrace.config import CheckSettings
-from repotrace.errors import RepoTraceError
 from repotrace.journal import new_id
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.redact import Redactor
@@ -282,20 +281,3 @@ class _Worker:
             said = done.stderr.text.strip() or done.stdout.text.strip()
             last = said.rpartition("\n")[2][:200]
             raise _SetupFailed(f"the setup failed ({done.ending}): {last}")
-
-
-def with_listener(options: BenchOptions, listener: OnExecution) -> BenchOptions:
-    """The options with another one to be told of executions."""
-    return replace(options, on_execution=listener)
-
-
-def refuse_without_states(store: Store, state_ids: Sequence[str]) -> None:
-    """Raises RepoTraceError if one of the states is not in the store any more."""
-    for state_id in state_ids:
-        try:
-            store.snapshots.state(state_id)
-        except RepoTraceError as error:
-            raise RepoTraceError(
-                "The files of this run are not kept any more.",
-                hint="They may have been pruned; see: repotrace runs gc --help",
-            ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -110,6 +110,7 @@ def sides_of_run(store: Store, run: Run) -> Sides:
     candidates = candidates_of(run, steps)
     if candidates and candidates[0].state_id != base:
         candidates = (Candidate(0, base), *candidates)
+    _refuse_without(store, dict.fromkeys([base, *(one.state_id for one in candidates), final]))
     return Sides(
         store,
         base,
@@ -153,17 +154,12 @@ def sides_of_commit(store: Store, workspace: Path, rev: str) -> Sides:
     )
 
 
-def with_fingerprints(
-    candidates: Sequence[Candidate], tests: dict[str, str], environments: dict[str, str]
-) -> tuple[Candidate, ...]:
-    """The candidates with what is known of their tests and environments."""
-    from dataclasses import replace
-
-    return tuple(
-        replace(
-            one,
-            tests=tests.get(one.state_id, ""),
-            environment=environments.get(one.state_id, ""),
-        )
-        for one in candidates
-    )
+def _refuse_without(store: Store, state_ids: Iterable[str]) -> None:
+    for state_id in state_ids:
+        try:
+            store.snapshots.state(state_id)
+        except RepoTraceError as error:
+            raise RepoTraceError(
+                "The files of this run are not kept any more.",
+                hint="They may have been pruned; see: repotrace runs gc --help",
+            ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from repotrace.config import load_settings
@@ -12,7 +12,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.records.run import Run
 from repotrace.redact import Redactor
 from repotrace.runs.executions import Bench, BenchOptions, OnExecution
-from repotrace.runs.test_commands import Detection, TestCommand
+from repotrace.runs.test_commands import Detection
 from repotrace.storage import Store
 
 
@@ -70,8 +70,3 @@ def bench_for(
         on_execution=testing.on_execution,
     )
     return Bench(store, workspace, command, options)
-
-
-def described(command: TestCommand, testing: Testing) -> TestCommand:
-    """The command with the words of where it comes from, as the person gave it."""
-    return replace(command, why="as given") if testing.command is not None else command

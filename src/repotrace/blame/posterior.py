@@ -16,7 +16,7 @@ from typing import NamedTuple
 GRID = 32
 """Points that stand for the distribution of a rate."""
 
-NOTHING_CHANGED = 0.1
+NOTHING_CHANGED = 0.5
 """Probability, before anything was run, that no step changed the rate."""
 
 _RATES = tuple(math.sin(math.pi * (2 * point + 1) / (4 * GRID)) ** 2 for point in range(GRID))

@@ -128,6 +128,20 @@ def test_what_the_linter_changed_is_not_known(store: Store, tmp_path: Path) -> N
     assert summary.end.quality == "unverified"
 
 
+def test_what_a_person_had_changed_is_committed_first(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "chats.md"
+    line = "> Applied edit to calc.py\x20\x20\n> Commit a1b2c3d"
+    told = "> Committing calc.py before applying edits.  \n> Commit 0123456 Earlier  \n"
+    text = AIDER.read_text()
+    assert line in text
+    path.write_text(text.replace(line, told + line))
+    (summary, run, steps), _ = imported_runs(store, path, calc_repository(tmp_path / "calc"))
+    assert not any("linter" in step.description for step in steps)
+    assert summary.end.quality == "inferred"
+    messages = [log.message for log in store.runs.logs(run.id)]
+    assert "Commit 0123456 Earlier" in messages
+
+
 def test_edit_formats() -> None:
     assert edits_of("calc.py\n```\nx = 1\n```\nSee above.", "whole") == [
         Edit("calc.py", "", "x = 1\n", whole=True)

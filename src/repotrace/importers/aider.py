@@ -10,32 +10,21 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from repotrace.agents.aider import AGENT
 from repotrace.errors import ImportFailed
+from repotrace.importers.aider_chats import RUNNING, START, TOKENS, Block, blocks_of, chats
 from repotrace.importers.aider_edits import Edit, edits_of, prose
 from repotrace.importers.building import Builder, Data, Events, Result, Thread, operation
-from repotrace.importers.lines import LINE_LIMIT, Progress, ignore, opened
+from repotrace.importers.lines import Damage, Progress, ignore
 from repotrace.records.run import OperationType, RunStatus
 
 NAME = "aider"
 
-_START = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _TICK = 1_000_000
 """Nanoseconds between steps, whose moments are not known."""
-_LONGEST_QUOTE = 5_000
-"""Lines of an output that Aider quoted as one text, so that only the first is marked."""
-_CHAT_LIMIT = LINE_LIMIT
-"""Bytes of a chat above which the rest of it is left out."""
-
-_TOKENS = re.compile(
-    r"Tokens: (?P<sent>[\d.,kM]+) sent"
-    r"(?:, (?P<write>[\d.,kM]+) cache write)?(?:, (?P<hit>[\d.,kM]+) cache hit)?"
-    r"(?:, (?P<received>[\d.,kM]+) received)?\.?"
-    r"(?: Cost: \$(?P<cost>[\d.,]+) (?:message|request|send))?"
-)
 _MODEL = re.compile(r"(?:Main m|M)odels?: (\S+?),? with (?:\S+ thinking[^,]*, )?(\S+) edit format")
 _EDITOR = re.compile(r"Editor model: (\S+) with (\S+) edit format")
 _ADDED = re.compile(r"Added (.+) to (?:the chat|read-only files)\.?")
@@ -55,27 +44,17 @@ _OUTPUT = re.compile(r"Added \d+ lines? of output to the chat\.?")
 _ERROR = re.compile(r"(?:\w+ )*(?:error: )?litellm\.\w+|\w+(?:Error|Exception): ", re.IGNORECASE)
 
 
-_RUNNING = ("/run ", "/test", "/git ", "!")
-"""What the user says to have something run."""
-
-
-class Block(NamedTuple):
-    """A part of a chat."""
-
-    kind: str
-    """user, tool or text."""
-    lines: list[str]
-
-    @property
-    def text(self) -> str:
-        """The lines as one text."""
-        return "\n".join(self.lines).strip("\n")
+_TELLING = re.compile(
+    r"Add|Edit |Commit |Removed: |The above |Running |## Running: |Retrying |Tokens: |Applied "
+    r"|You can |Main |Model|Editor |.* --test-cmd |.*(?:litellm\.|Error: |Exception: )"
+)
+"""Whatever `_told` looks at more closely; most lines are none of these."""
 
 
 def sniff(head: bytes, path: Path) -> bool:
     """Whether a chat begins there."""
     del path
-    return any(_START.fullmatch(line) for line in head.split(b"\n")[:200])
+    return any(START.fullmatch(line) for line in head.split(b"\n")[:200])
 
 
 def read(path: Path, *, progress: Progress = ignore) -> Events:
@@ -83,39 +62,18 @@ def read(path: Path, *, progress: Progress = ignore) -> Events:
     cwd = str(path.resolve().parent) if path.name.startswith(".aider") else ""
     seen: dict[str, int] = {}
     found = False
-    for started, lines in _chats(path, progress):
-        blocks = list(_joined(list(_blocks(lines))))
+    for started, lines, left in chats(path, progress):
+        blocks = blocks_of(lines)
         name = f"{started} {next((line for line in lines if line.startswith('>')), '')}"
         seen[name] = seen.get(name, 0) + 1
         found = True
         if any(block.kind != "tool" for block in blocks):
             digest = sha256(f"{name}\0{seen[name]}".encode()).hexdigest()[:24]
-            yield from _Chat(digest, _moment(started), cwd, blocks).events()
+            chat = _Chat(digest, _moment(started), cwd, blocks)
+            chat.damage.broken = left
+            yield from chat.events()
     if not found:
         raise ImportFailed(f"{path} holds no chat of Aider.")
-
-
-def _chats(path: Path, progress: Progress) -> Iterator[tuple[str, list[str]]]:
-    """When each chat started, and its lines."""
-    started: str | None = None
-    lines: list[str] = []
-    size = 0
-    with opened(path) as stream:
-        try:
-            while raw := stream.readline(LINE_LIMIT):
-                progress(len(raw))
-                match = _START.fullmatch(raw)
-                if match is not None:
-                    if started is not None:
-                        yield started, lines
-                    started, lines, size = match[1].decode(), [], 0
-                elif size < _CHAT_LIMIT:
-                    size += len(raw)
-                    lines.append(raw.decode(errors="replace").removesuffix("\n"))
-        except (OSError, EOFError, ValueError) as error:
-            raise ImportFailed(f"{path} cannot be read further: {error}.") from error
-    if started is not None:
-        yield started, lines
 
 
 def _moment(started: str) -> int:
@@ -123,68 +81,6 @@ def _moment(started: str) -> int:
         return int(datetime.fromisoformat(started).astimezone(UTC).timestamp()) * 10**9
     except (ValueError, OverflowError, OSError):
         return 0
-
-
-def _blocks(lines: Sequence[str]) -> Iterator[Block]:
-    """The parts of a chat. Whatever is marked neither as the user's nor as Aider's own is the
-    model's."""
-    block: Block | None = None
-    at = 0
-    while at < len(lines):
-        kind, shown = _kind(lines, at, block)
-        length = _quoted(lines, at) if kind == "tool" and not lines[at].endswith("  ") else 1
-        if not (kind == "text" and not shown.strip() and (block is None or block.kind != "text")):
-            if block is None or block.kind != kind:
-                if block is not None:
-                    yield block
-                block = Block(kind, [])
-            block.lines.append(shown)
-            block.lines.extend(line.rstrip() for line in lines[at + 1 : at + length])
-        at += length
-    if block is not None:
-        yield block
-
-
-def _joined(blocks: Sequence[Block]) -> Iterator[Block]:
-    """The blocks, the output of each command of the user as one of Aider's own."""
-    output: Block | None = None
-    for place, block in enumerate(blocks):
-        following = blocks[place + 1].lines if place + 1 < len(blocks) else []
-        is_answer = block.kind == "text" and any(_TOKENS.match(line) for line in following)
-        if output is not None and block.kind != "user" and not is_answer:
-            output.lines.extend(block.lines)
-            continue
-        if output is not None and output.lines:
-            yield output
-        runs = block.kind == "user" and block.text.startswith(_RUNNING)
-        output = Block("tool", []) if runs else None
-        yield block
-    if output is not None and output.lines:
-        yield output
-
-
-def _kind(lines: Sequence[str], at: int, block: Block | None) -> tuple[str, str]:
-    """What a line belongs to, and the line without its mark."""
-    line = lines[at]
-    marked = line.endswith("  ")
-    if line.startswith("####") and marked:
-        return "user", line[4:].strip()
-    if line.startswith(">") and (marked or line == ">"):
-        return "tool", line[1:].rstrip().removeprefix(" ")
-    # The mark may be missing where Aider wrote several lines as one; a model quotes as well.
-    if line.startswith("> ") and (block is None or block.kind != "text") and _quoted(lines, at) > 1:
-        return "tool", line[2:].rstrip()
-    return "text", line
-
-
-def _quoted(lines: Sequence[str], at: int) -> int:
-    """How many lines belong to a text that Aider quoted as one; they end with a marked one."""
-    for place in range(at + 1, min(len(lines), at + _LONGEST_QUOTE)):
-        if lines[place].startswith(("#### ", "> ")) and lines[place].endswith("  "):
-            return place - at
-        if lines[place].endswith("  "):
-            return place - at + 1
-    return 1
 
 
 class _Chat:
@@ -205,6 +101,11 @@ class _Chat:
         """Commits of changes, with the way back from each."""
         self._last = ""
         """The command of the user that the next lines answer."""
+
+    @property
+    def damage(self) -> Damage:
+        """What is left out of the chat."""
+        return self._builder.damage
 
     def _tick(self) -> int:
         self._time += _TICK
@@ -259,7 +160,7 @@ class _Chat:
         builder = self._builder
         self._last = ""
         text = text.strip()
-        tokens = next((match for line in told if (match := _TOKENS.match(line))), None)
+        tokens = next((match for line in told if (match := TOKENS.match(line))), None)
         if tokens is None and any(line.startswith("Retrying in ") for line in told):
             yield builder.log(self._key("partial"), self._tick(), "warning", "An answer broke off.")
             return
@@ -327,8 +228,7 @@ class _Chat:
                 operations = [operation(path, OperationType.EDIT)]
             said = "\n".join(line for line in told if path in line) or "Applied."
             found.append((path, Result(said, failed=bool(misses), operations=operations)))
-        commit = next((match[1] for line in told if (match := _COMMIT.match(line))), "")
-        self._done.append((commit, undo))
+        self._done.append((next(_commits(told), ""), undo))
         return found
 
     # --- Aider itself -----------------------------------------------------------------------
@@ -337,37 +237,41 @@ class _Chat:
         builder = self._builder
         rest: list[str] = []
         edited = [match[1].strip() for line in lines if (match := _APPLIED.fullmatch(line))]
-        commits = 0
+        has_output = any(_OUTPUT.fullmatch(line) for line in lines)
+        linted = next(islice(_commits(lines), 1, 2), None)
         for place, line in enumerate(lines):
+            if not _TELLING.match(line):
+                rest.append(line)
+                continue
             self._announced(line)
             if line.startswith("Retrying in "):
                 self._attempts += 1
             if (match := _ADDED.fullmatch(line)) and not _OUTPUT.fullmatch(line):
                 yield from self._added(match[1])
             elif _ASKED_TO_ADD.fullmatch(line.rstrip()):
-                for path in _named(lines[:place]):
+                for path in _named(lines, place):
                     yield from self._added(path)
             elif line.startswith("Edit the files?"):
                 self._editing = line.rstrip().lower().endswith("y")
             elif match := _COMMIT.match(line):
-                commits += 1
                 yield builder.log(self._key("commit"), self._tick(), "info", line)
-                if commits > 1 and edited:
-                    yield from self._linted(match[1], edited)
+                if match[1] == linted and edited:
+                    yield from self._linted(match[1], list(dict.fromkeys(edited)))
+                    linted = None
             elif (match := _UNDONE.match(line)) and self._last.startswith("/undo"):
                 yield from self._undone(match[1], line)
-            elif line.startswith("Running ") and _OUTPUT.search("\n".join(lines[place:])):
+            elif line.startswith("Running ") and has_output:
                 yield from self._ran("run", line.removeprefix("Running ").strip(), Result())
             elif line.startswith("## Running: "):
-                yield from self._lint_failed(line.removeprefix("## Running: "), lines[place + 1 :])
+                yield from self._lint_failed(lines, place)
             elif _ERROR.match(line):
                 yield builder.log(self._key("error"), self._tick(), "error", line)
             elif not _NOISE.match(line):
                 rest.append(line)
-        if self._last.startswith(_RUNNING):
+        if self._last.startswith(RUNNING):
             rest.clear()
             yield from self._commanded(self._last, lines)
-        elif any(_OUTPUT.fullmatch(line) for line in lines) and edited and self._test_command:
+        elif has_output and edited and self._test_command:
             told = "The tests failed; the history does not hold their output."
             yield from self._ran("test", self._test_command, Result(told, failed=True, stdout=""))
         elif edited and self._test_command and not _failed(lines):
@@ -415,8 +319,13 @@ class _Chat:
         tool = "test" if command == "/test" else "run"
         yield from self._ran(tool, rest, Result(shown, failed=failed))
 
-    def _lint_failed(self, command: str, lines: list[str]) -> Events:
-        yield from self._ran("lint", command.strip(), Result("\n".join(lines), failed=True))
+    def _lint_failed(self, lines: list[str], place: int) -> Events:
+        command = lines[place].removeprefix("## Running: ").strip()
+        end = place + 1
+        while end < len(lines) and not lines[end].startswith("## Running: "):
+            end += 1
+        told = "\n".join(lines[place + 1 : end])
+        yield from self._ran("lint", command, Result(told, failed=True))
 
     def _linted(self, commit: str, paths: list[str]) -> Events:
         """A second commit of one answer holds what the linter changed."""
@@ -438,25 +347,28 @@ class _Chat:
         yield from self._builder.result(name, self._tick(), Result(line, operations=back))
 
 
-def _base(told: Sequence[str]) -> str | None:
-    """The commit before the first change that was committed."""
+def _commits(told: Sequence[str]) -> Iterator[str]:
+    """The commits behind a change; what a person had changed is committed before it."""
     edited = False
     for line in told:
         edited = edited or bool(_APPLIED.fullmatch(line) or _UNFITTING.match(line))
-        match = _COMMIT.match(line)
-        if edited and match is not None:
-            return f"{match[1]}^"
-    return None
+        match = _COMMIT.match(line) if edited else None
+        if match is not None:
+            yield match[1]
 
 
-def _named(lines: Sequence[str]) -> list[str]:
+def _base(told: Sequence[str]) -> str | None:
+    """The commit before the first change that was committed."""
+    first = next(_commits(told), None)
+    return None if first is None else f"{first}^"
+
+
+def _named(lines: Sequence[str], place: int) -> list[str]:
     """The paths that a question asks about, which stand before it."""
-    found: list[str] = []
-    for line in reversed(lines):
-        if not line.strip() or " " in line.strip():
-            break
-        found.insert(0, line.strip())
-    return found
+    begin = place
+    while begin and lines[begin - 1].strip() and " " not in lines[begin - 1].strip():
+        begin -= 1
+    return [line.strip() for line in lines[begin:place]]
 
 
 def _failed(told: Sequence[str]) -> dict[str, list[str]]:

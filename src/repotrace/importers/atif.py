@@ -86,7 +86,8 @@ class _Trajectory:
         for part in _objects(told.get("subagent_trajectories")):
             name = part.get("trajectory_id") or part.get("session_id") or f"{len(self._parts)}"
             self._parts[str(name)] = part
-        self._seen: set[str] = set()
+        self._seen: dict[str, int] = {}
+        """How often each name came."""
 
     def events(self) -> Events:
         builder, told = self._builder, self._told
@@ -111,10 +112,7 @@ class _Trajectory:
             asked_at = self._time
             time = moment_of(step.get("timestamp"))
             self._time = max(self._time, time or self._time + _TICK)
-            key = f"{prefix}step {step.get('step_id') or index + 1}"
-            while key in self._seen:
-                key += "+"
-            self._seen.add(key)
+            key = self._unused(f"{prefix}step {step.get('step_id') or index + 1}")
             source = step.get("source")
             if step.get("is_copied_context") is True:
                 # It was told by the trajectory that this one continues.
@@ -199,10 +197,9 @@ class _Trajectory:
         yield from self._observed(key, step, names, thread, step_id, depth)
 
     def _unused(self, name: str) -> str:
-        while name in self._seen:
-            name += "+"
-        self._seen.add(name)
-        return name
+        count = self._seen[name] = self._seen.get(name, 0) + 1
+        # No name of a transcript holds a line end.
+        return name if count == 1 else f"{name}\n{count}"
 
     def _observed(
         self,

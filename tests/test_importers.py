@@ -241,6 +241,7 @@ SAMPLES = [
 @pytest.mark.skipif(not SAMPLES, reason="no transcripts of real agents beside the checkout")
 def test_real_samples_are_read() -> None:
     for path in SAMPLES:
+        assert format_of(path) == path.relative_to(SHARED / "samples").parts[0], path
         events = events_of(path)
         check_events(events)
         assert {Kind.LLM, Kind.STEP_STARTED} & {event["kind"] for event in events}, path

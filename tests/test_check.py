@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from agent_runs import TESTS, AgentRun, changes
+from agent_runs import PROJECT, TESTS, AgentRun, changes
 from running import Shell
 
 
@@ -132,6 +133,22 @@ def test_no_tests_at_all_is_not_fine(agent: AgentRun) -> None:
     assert check.exit_code == 0, "a command that names no tests is one test"
     check = agent.check("nowhere.py")
     assert (check.exit_code, check.total) == (2, 0)
+
+
+def test_a_runner_that_names_only_what_fails(tmp_path: Path) -> None:
+    unit = (
+        "import unittest\n\nfrom money import half\n\n\nclass T(unittest.TestCase):\n"
+        "    def test_half(self):\n        self.assertEqual(half(9), 4)\n"
+    )
+    agent = AgentRun(Shell(tmp_path), PROJECT | {"test_unit.py": unit})
+    agent.edit("money.py", "a + b", "b + a")
+    agent.edit("money.py", "a // 2", "(a + 1) // 2")
+    agent.end()
+    check = agent.check(command=f"{sys.executable} -m unittest -q test_unit")
+    assert changes(check) == {"test_unit.T.test_half": "broken"}
+    blame = check.tests[0].blame
+    assert blame is not None
+    assert [step.number for step in blame.steps] == [2]
 
 
 def test_a_suite_that_cannot_start(agent: AgentRun) -> None:

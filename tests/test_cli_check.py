@@ -39,6 +39,13 @@ def test_check_and_blame(agent: AgentRun) -> None:
     assert done.stdout.decode().startswith(f"{HALF}\n  broken by  step 2")
     assert len(agent.store.memo.executions()) == known, "all of it was known"
 
+    done = repotrace("runs", "show", "--blame")
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == HALF
+    assert sum("passed  " in line for line in lines) >= 7
+    done = repotrace("runs", "show", "--blame", "--json")
+    assert json.loads(done.stdout)["blames"][0]["steps"][0]["number"] == 2
+
 
 def test_formats(agent: AgentRun) -> None:
     repotrace = agent.shell

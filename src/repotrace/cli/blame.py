@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,11 +17,12 @@ from repotrace.cli.check import (
     how_to_test,
     split_words,
 )
-from repotrace.cli.options import JsonOption, StoreOption, note, open_runs, print_json, say
+from repotrace.cli.options import JsonOption, Opened, StoreOption, note, open_runs, print_json, say
 
 if TYPE_CHECKING:
     from repotrace.blame import Plan
     from repotrace.records.blame import Blame
+    from repotrace.records.run import Run
     from repotrace.runs.blame import Blaming
 
 NOTHING_BROKEN = 1
@@ -109,12 +110,36 @@ def blame(
                 "schema_version": 1,
                 "run_id": run.id,
                 "exit_code": _exit_code(done),
-                "blames": [found.model_dump(mode="json") for found in done],
+                "blames": [_plain(found) for found in done],
             }
         )
     elif not done:
         say("nothing is broken: all tests pass at the end of the run, and it saw none fail")
     raise typer.Exit(_exit_code(done))
+
+
+def show_verdicts(opened: Opened, run: Run, *, as_json: bool) -> None:
+    """What blame said of the tests of a run, with the executions that it rests on."""
+    from repotrace.records.blame import Blame
+
+    kept = [Blame.model_validate(one.record) for one in opened.store.memo.verdicts(run.id)]
+    if as_json:
+        print_json({"schema_version": 1, "run_id": run.id, "blames": [_plain(b) for b in kept]})
+        return
+    if not kept:
+        say("nothing was blamed in this run; do it with: repotrace blame")
+        return
+    from repotrace.render.blame import evidence_view
+    from repotrace.render.console import console
+
+    terminal = console(color=opened.color)
+    for found in kept:
+        _print(found, opened.color)
+        terminal.print(evidence_view(found))
+
+
+def _plain(found: Blame) -> dict[str, Any]:
+    return found.model_dump(mode="json")
 
 
 def _exit_code(done: list[Blame]) -> int:

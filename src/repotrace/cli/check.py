@@ -173,11 +173,11 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
 
 
 def _imported(opened: Opened, session: str) -> Run:
-    from repotrace.runs.importing import Options, import_session
+    from repotrace.runs.importing import Options, import_session, peek
     from repotrace.runs.sessions import sessions_of
 
     folder = workspace_for(Path.cwd(), os.environ)
-    path = Path(session)
+    path, repository = Path(session), None
     if session == LATEST:
         found = sessions_of(folder, os.environ, limit=1)
         if not found:
@@ -186,7 +186,12 @@ def _imported(opened: Opened, session: str) -> Run:
                 hint="Name its transcript: repotrace check --session PATH",
             )
         path = found[0].path
-    runs = import_session(opened.store, path, Options(None, None, folder))
+    elif path.exists():
+        told = peek(path)
+        # A session that somebody brings along from elsewhere is meant to be one of this project.
+        elsewhere = told is None or not told.workspace or not Path(told.workspace).is_dir()
+        repository = folder if elsewhere else None
+    runs = import_session(opened.store, path, Options(None, repository, folder))
     note(f"imported {runs[0].run_id} from {runs[0].source} session {runs[0].source_id}")
     return opened.store.runs.get(runs[0].run_id)
 

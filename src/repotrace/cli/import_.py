@@ -110,7 +110,9 @@ def import_(
 
 
 def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[Path]:
-    if not path.exists():
+    from repotrace.importers import file_of
+
+    if not file_of(path).exists():
         raise ImportFailed(f"{path} does not exist.")
     found = list(within(path))
     if not found:

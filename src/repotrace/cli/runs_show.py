@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from repotrace.cli.blame import show_verdicts
 from repotrace.cli.options import JsonOption, RunArgument, open_runs, print_json, the_run
 
 
@@ -16,11 +17,17 @@ def runs_show(
     all_steps: Annotated[
         bool, typer.Option("--all", help="Every step, even of a long run")
     ] = False,
+    blame: Annotated[
+        bool, typer.Option("--blame", help="What blame said of its tests, with every execution")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a run with its cost, steps and tests"""
     opened = open_runs(ctx)
     found = the_run(opened, run)
+    if blame:
+        show_verdicts(opened, found, as_json=as_json)
+        return
     from repotrace.read.runs import show_run, stream_steps
 
     view = show_run(opened.store, found, whole=all_steps and as_json)

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from repotrace.readable import one_line, visible
 from repotrace.records.blame import Blame, BlamedBreak, BlamedHunk, BlamedStep, RateOfFailing
 
 _LABEL = 11
+"""Columns of the name of a fact, with the space after it."""
+
 _HUNK_LINES = 30
 _CERTAIN = ("proven", "minimal", "necessary")
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
+type _Row = tuple[Text, Text]
+
+
 def blame_view(blame: Blame) -> RenderableType:
     """The test, and below it what is said of it."""
     title = visible(blame.test) or visible(blame.command)
-    return Group(Text(title, style="bold"), *blame_lines(blame))
+    return Group(Text(title, style="bold", overflow="fold"), blame_facts(blame))
 
 
-def blame_lines(blame: Blame) -> Iterator[Text]:
-    """What is said of the test, one fact a line."""
+class _Facts:
+    """Rows of a name and a text; what is too long goes on below its beginning."""
+
+    def __init__(self, rows: Sequence[_Row]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        longest = max((label.cell_len for label, _ in self._rows), default=0)
+        indent = max(_LABEL + 2, longest + 1)
+        for label, text in self._rows:
+            for number, part in enumerate(text.wrap(console, max(20, options.max_width - indent))):
+                head = label.copy() if number == 0 else Text()
+                head.pad_right(indent - head.cell_len)
+                part.rstrip()
+                yield Text.assemble(head, part)
+
+
+def blame_facts(blame: Blame) -> RenderableType:
+    """What is said of the test, one fact a row."""
+    return _Facts(list(_rows(blame)))
+
+
+def _rows(blame: Blame) -> Iterator[_Row]:
     yield from _culprit(blame)
     for number, found in enumerate(blame.breaks):
         yield from _break(blame, found, again=number > 0)
@@ -35,13 +61,11 @@ def blame_lines(blame: Blame) -> Iterator[Text]:
     yield _next(blame)
 
 
-def _line(label: str, text: str, style: str = "", *, label_style: str = "") -> Text:
-    line = Text(f"  {label:<{_LABEL}}", style=label_style or "dim")
-    line.append(text, style=style or "not dim")
-    return line
+def _line(label: str, text: str, style: str = "", *, label_style: str = "") -> _Row:
+    return Text(f"  {label}", style=label_style or "dim"), Text(text, style=style)
 
 
-def _culprit(blame: Blame) -> Iterator[Text]:
+def _culprit(blame: Blame) -> Iterator[_Row]:
     if not blame.named:
         style = "yellow" if blame.exit_code == 2 else "green"
         yield _line(blame.verdict, visible(blame.reason), label_style=style)
@@ -57,8 +81,6 @@ def _culprit(blame: Blame) -> Iterator[Text]:
         label = ""
     if not blame.steps and blame.test_step is not None:
         yield _line("added in", f"step {blame.test_step}")
-    if blame.verdict not in ("test-changed",) and blame.breaks and not blame.breaks[0].steps:
-        return
 
 
 def _step(step: BlamedStep) -> str:
@@ -79,14 +101,16 @@ def _dollars(cost: Decimal) -> str:
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}"
 
 
-def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[Text]:
+def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[_Row]:
     if again:
         steps = ", ".join(f"step {number}" for number in found.steps)
         yield _line("then by", steps or "between the two", "bold")
     passed, failed = found.passed + found.given_passed, found.failed + found.given_failed
     certain = found.verdict in _CERTAIN
     label = "proven" if certain else found.verdict
-    before, after = _after(found.passes_after), _after(found.fails_after)
+    before, after = "on the base", "on the final state"
+    if blame.run_id:
+        before, after = _after(found.passes_after), _after(found.fails_after)
     text = f"passes {before} ({passed}/{passed}), fails {after} ({failed}/{failed})"
     if blame.message and not again:
         text += f": {one_line(blame.message, 160)}"
@@ -100,7 +124,8 @@ def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[Text]:
     if found.hunks is not None:
         yield from _hunks(found)
     if found.necessary:
-        yield _line("necessary", "undoing it on the final state makes the test pass")
+        where = f"after step {blame.until}" if blame.repaired else "on the final state"
+        yield _line("necessary", f"undoing it {where} makes the test pass")
     elif found.necessary is False:
         yield _line(
             "not enough", f"undone on the final state, the test still fails: {found.revert}"
@@ -113,7 +138,7 @@ def _after(step: int) -> str:
     return f"after step {step}" if step else "before step 1"
 
 
-def _hunks(found: BlamedBreak) -> Iterator[Text]:
+def _hunks(found: BlamedBreak) -> Iterator[_Row]:
     assert found.hunks is not None
     count = len(found.hunks)
     noun = "hunk" if found.hunks_of == 1 else "hunks"
@@ -121,23 +146,23 @@ def _hunks(found: BlamedBreak) -> Iterator[Text]:
     shown = 0
     for hunk in found.hunks:
         if shown > _HUNK_LINES:
-            yield Text(" " * (_LABEL + 2) + "…", style="dim")
+            yield _line("", "…", "dim")
             return
-        yield Text(" " * (_LABEL + 2) + f"{visible(hunk.path)} {hunk.what}".rstrip(), style="bold")
+        yield _line("", f"{visible(hunk.path)} {hunk.what}".rstrip(), "bold")
         for line in _hunk(hunk):
             yield line
             shown += 1
 
 
-def _hunk(hunk: BlamedHunk) -> Iterator[Text]:
+def _hunk(hunk: BlamedHunk) -> Iterator[_Row]:
     for line in hunk.lines[:_HUNK_LINES]:
-        yield Text(" " * (_LABEL + 2) + visible(line), style=_STYLES.get(line[:1], ""))
+        yield _line("", visible(line), _STYLES.get(line[:1], ""))
     if len(hunk.lines) > _HUNK_LINES:
         more = len(hunk.lines) - _HUNK_LINES
-        yield Text(" " * (_LABEL + 2) + f"… {more} more lines", style="dim")
+        yield _line("", f"… {more} more lines", "dim")
 
 
-def _flaky(blame: Blame) -> Iterator[Text]:
+def _flaky(blame: Blame) -> Iterator[_Row]:
     found = blame.flaky
     assert found is not None
     yield _line("before", _rate(found.before))
@@ -154,7 +179,7 @@ def _rate(rate: RateOfFailing) -> str:
     return f"fails {rate.failed} of {rate.runs} (below {rate.upper:.0%} with 95 %)"
 
 
-def _circumstances(blame: Blame) -> Iterator[Text]:
+def _circumstances(blame: Blame) -> Iterator[_Row]:
     if blame.first_broken:
         steps = ", ".join(map(str, blame.first_broken))
         yield _line("first", f"broken first in step {steps}, and repaired before this")
@@ -174,7 +199,7 @@ def _circumstances(blame: Blame) -> Iterator[Text]:
         yield _line("budget", "it was spent before all was known; --budget allows more")
 
 
-def _story(blame: Blame) -> Iterator[Text]:
+def _story(blame: Blame) -> Iterator[_Row]:
     if len(blame.steps) == 1 and blame.steps[0].reason:
         yield _line("why", f'"{one_line(blame.steps[0].reason, 200)}"')
     seen = blame.seen
@@ -196,9 +221,9 @@ def _story(blame: Blame) -> Iterator[Text]:
     yield _line("seen", text)
 
 
-def _next(blame: Blame) -> Text:
-    count = blame.executions + blame.reductions
-    told = f"{count} executions on {blame.tried} of {blame.states} states"
+def _next(blame: Blame) -> _Row:
+    count = len({one.source for one in blame.evidence if not one.given})
+    told = f"{count} executions, on {blame.tried} of {blame.states} states"
     if not blame.run_id or not blame.steps:
         return _line("tried", told, "dim")
     step = blame.steps[0].number
@@ -208,6 +233,30 @@ def _next(blame: Blame) -> Text:
             f" · repotrace runs report {blame.run_id} --step {blame.seen.first_step}"
             f" --test '{visible(blame.test)}'"
         )
-    line = _line("next", text)
+    label, line = _line("next", text)
     line.append(f"   ({told})", style="dim")
-    return line
+    return label, line
+
+
+def evidence_view(blame: Blame) -> RenderableType:
+    """Every execution that the verdict rests on, in the order of the states."""
+    lines: list[Text] = []
+    ordered = sorted(
+        blame.evidence,
+        key=lambda one: (one.step_number is None, one.step_number or 0, one.tests_of, one.given),
+    )
+    for one in ordered:
+        if one.step_number is None:
+            where = f"{one.hunks_added} hunks made" if one.hunks_added else "hunks undone"
+        else:
+            where = _after(one.step_number)
+        style = {"passed": "green", "failed": "red"}.get(one.kind, "yellow")
+        line = Text(f"    {where:<16}", style="dim")
+        line.append(f"{one.kind:<9}", style=style)
+        told = ["by the agent" if one.given else f"{one.duration or 0:.2f} s"]
+        told += [f"with the tests of state {one.tests_of[:12]}"] * bool(one.tests_of)
+        told += ["beside others"] * (not one.alone)
+        told += [one_line(one.note, 100)] * bool(one.note)
+        line.append("  ".join(told), style="dim")
+        lines.append(line)
+    return Group(*lines, Text())

@@ -16,7 +16,7 @@ from repotrace.records.blame import (
     CheckedTest,
     Suite,
 )
-from repotrace.render.blame import blame_lines
+from repotrace.render.blame import blame_facts
 from repotrace.runs.check_formats import agent_words, words_of
 
 MANY = 40
@@ -90,7 +90,7 @@ def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
     if agent:
         yield Text(f"  {agent}", style="dim" if entry.by_agent == "yes" else "")
     if entry.blame is not None:
-        yield from blame_lines(entry.blame)
+        yield blame_facts(entry.blame)
     elif entry.change in COUNTS_AS_BROKEN and check.run_id is not None:
         yield Text(f"  next       repotrace blame {check.run_id} '{visible(entry.test)}'")
 

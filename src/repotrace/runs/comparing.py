@@ -73,6 +73,22 @@ class Results:
                 found.messages[execution.command_line] = whole.note
         return found
 
+    @property
+    def whole(self) -> bool:
+        """Whether the command told of no test, so that it counts as one itself."""
+        return self.tests.keys() == {self.execution.command_line}
+
+    def beside(self, other: Results) -> None:
+        """Of a runner that names only what fails, a success is one of all tests that the other
+        side names."""
+        if (
+            self.whole
+            and other.tests
+            and not other.whole
+            and self.execution.command.failed is False
+        ):
+            self.tests, self.names_all = {}, False
+
     def file_error(self, test: str) -> str | None:
         """Why the file of a test could not be collected; None if that is not the reason."""
         file = test.partition("::")[0]
@@ -97,14 +113,25 @@ class Results:
         if execution.problem is not None:
             return execution.problem
         if not self.ended:
-            error = observed(execution, "?") if is_pytest(execution) else None
-            said = error.note if error is not None and error.kind is Kind.ERROR else ""
-            return f"{execution.command.ending}{': ' if said else ''}{said}"
+            return f"{execution.command.ending}{_last_words(execution)}"
         if self.tests or self.uncollected:
             return None
         if execution.command.exit_code in (126, 127):
             return execution.command.ending
         return "no tests were collected"
+
+
+def _last_words(execution: Execution) -> str:
+    """Why a session could not start, after a colon; empty if it says nothing of that."""
+    if not is_pytest(execution):
+        return ""
+    error = observed(execution, "?")
+    if error.kind is Kind.ERROR:
+        return f": {error.note}"
+    if execution.origin is not None:
+        return ""
+    lines = execution.command.stderr.text.strip() or execution.command.stdout.text.strip()
+    return f": {lines.rpartition('\n')[2][:200]}" if lines else ""
 
 
 @dataclass(slots=True)
@@ -313,6 +340,8 @@ def check_sides(
         if took is not None and results[-1].ended and bench.options.timeout is None:
             limit = max(_LEAST_TIME, _PATIENCE * took)
     base, final = results
+    base.beside(final)
+    final.beside(base)
     entries = checking.with_originals(checking.compared(base, final))
     entries = [one.model_copy(update={"step": sides.step_of(one)}) for one in entries]
     entries.sort(key=lambda one: (_ORDER.get(Change(one.change), 99), one.test))

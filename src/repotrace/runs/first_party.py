@@ -99,7 +99,8 @@ class ImportProbe:
             for name, path in sorted(loaded.items()):
                 if name in own and not os.path.realpath(path).startswith(root):
                     raise RepoTraceError(
-                        f"The tests import {name} from {path}, not from the files of the state.",
+                        f"The tests import {name} from {os.path.realpath(path)}, not from the files of"
+                        " the state.",
                         hint="Install the project in place (pip install -e .), or say where its"
                         ' code lies: [tool.repotrace.check] env = { PYTHONPATH = "src" }',
                     )

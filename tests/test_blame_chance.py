@@ -9,13 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from blaming import FAILS, PASSES, candidates, coin
-from hypothesis import given
+from blaming import FAILS, LETTERS, PASSES, Runner, candidates, coin, place
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repotrace.blame import Finding, Memo, Plan, Searcher, Subject, Verdict, chance_words
+from repotrace.blame import (
+    Finding,
+    Memo,
+    Observation,
+    Plan,
+    Probe,
+    Searcher,
+    Subject,
+    Verdict,
+    chance_words,
+)
 from repotrace.blame.odds import greatest_chance, upper_rate
-from repotrace.blame.posterior import Counts, Posterior
+from repotrace.blame.posterior import CHANGE, NOTHING_CHANGED, Counts, Posterior
 
 RATES = [number / 50 for number in range(1, 50)]
 
@@ -126,44 +136,38 @@ def test_upper_rates_are_those_of_the_tables() -> None:
 # --- The posterior ----------------------------------------------------------------------------
 
 
-def log_beta(failed: float, passed: float) -> float:
-    """Of Jeffreys' prior and these results: the integral in closed form."""
-    both = math.lgamma(failed + 0.5) + math.lgamma(passed + 0.5)
-    return both - math.lgamma(failed + passed + 1) - math.log(math.pi)
-
-
 results_of = st.lists(
     st.builds(Counts, st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=12
 )
 
 
-@given(results_of)
-def test_the_posterior_is_the_one_in_closed_form(counts: list[Counts]) -> None:
-    """With the order of the two rates left open, the marginal likelihoods are Beta functions.
+FINE = 150
+POINTS = [math.sin(math.pi * (number + 0.5) / (2 * FINE)) ** 2 for number in range(FINE)]
+"""Points of equal weight under Beta(½, ½), whose distribution function is an arc sine."""
 
-    The order is built in by halves: that of counts and that of the same counts with passes and
-    failures exchanged are the two halves of the whole.
-    """
+
+@given(results_of)
+@settings(max_examples=15, deadline=None)
+def test_the_posterior_is_that_of_a_fine_integration(counts: list[Counts]) -> None:
     size = len(counts)
-    swapped = [Counts(count.passed, count.failed) for count in counts]
-    total = math.fsum(0.0 for _ in counts)
-    ours = Posterior(counts, [True] * size)
-    other = Posterior(swapped, [True] * size)
-    failed, passed = (sum(column) for column in zip(*counts, strict=True))
-    constant = math.exp(log_beta(failed, passed))
+    pairs = [(low, high) for low in POINTS for high in POINTS if high - low >= CHANGE]
+    weights = []
     for k in range(1, size):
-        early = [sum(column) for column in zip(*counts[:k], strict=True)]
-        late = [sum(column) for column in zip(*counts[k:], strict=True)]
-        whole = 2 * math.exp(log_beta(*early) + log_beta(*late))
-        # Relative to the constant rate, which is the same both ways round.
-        share = 0.9 / (size - 1) / 0.1
-        halves = ours.probability[k] / ours.probability[0]
-        halves += other.probability[k] / other.probability[0]
-        assert halves * constant / share == pytest.approx(whole, rel=0.02)
-    assert total == 0
-    assert math.fsum(ours.probability) == pytest.approx(1)
+        f, p = (sum(column) for column in zip(*counts[:k], strict=True))
+        g, q = (sum(column) for column in zip(*counts[k:], strict=True))
+        likelihoods = (a**f * (1 - a) ** p * b**g * (1 - b) ** q for a, b in pairs)
+        weights.append((1 - NOTHING_CHANGED) / (size - 1) * math.fsum(likelihoods) / len(pairs))
+    failed, passed = (sum(column) for column in zip(*counts, strict=True))
+    # One rate everywhere: a Beta function, in closed form.
+    log = math.lgamma(failed + 0.5) + math.lgamma(passed + 0.5)
+    constant = math.exp(log - math.lgamma(failed + passed + 1)) / math.pi
+    weights.insert(0, NOTHING_CHANGED * constant)
+    posterior = Posterior(counts, [True] * size)
+    total = math.fsum(weights)
+    for ours, exact in zip(posterior.probability, weights, strict=True):
+        assert ours == pytest.approx(exact / total, abs=0.03)
     mean = (failed + 0.5) / (failed + passed + 1)
-    assert ours.rates(0)[0] == pytest.approx(mean, abs=0.01)
+    assert posterior.rates(0)[0] == pytest.approx(mean, abs=0.01)
 
 
 @given(results_of)
@@ -231,9 +235,6 @@ def test_a_flaky_break_is_named_with_both_rates() -> None:
 
 
 def test_a_flaky_test_that_could_not_be_run_on_some_states_names_those_that_it_may_be() -> None:
-    from blaming import LETTERS, Runner, place
-
-    from repotrace.blame import Observation, Probe
 
     runner = coin(32, 14, 0.0, 0.6, 11)
     inner = runner.result
@@ -251,10 +252,18 @@ def test_a_flaky_test_that_could_not_be_run_on_some_states_names_those_that_it_m
     assert not finding.exhausted
 
 
-def test_a_flaky_test_without_a_break_may_be_said_to_have_been_always_like_that() -> None:
-    finding = outcome(2, 0, 0.5, 0.5, 3)
-    assert finding.verdict is Verdict.FLAKY
-    assert finding.steps == () or finding.named
+def test_a_flaky_test_without_a_break_was_always_like_that() -> None:
+    verdicts: Counter[str] = Counter()
+    for seed in range(20):
+        finding = outcome(64, 0, 0.5, 0.5, seed)
+        assert finding.verdict is Verdict.FLAKY
+        assert finding.flakiness is not None
+        if finding.flakiness.credible == (0,):
+            assert "from the beginning" in finding.reason
+            assert finding.steps == finding.flakiness.steps == ()
+        verdicts["named" if finding.named else str(finding.flakiness.credible == (0,))] += 1
+    assert verdicts["named"] <= 2
+    assert verdicts["True"] >= 12
 
 
 def test_flaky_breaks_are_mostly_named_rightly() -> None:

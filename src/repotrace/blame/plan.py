@@ -23,7 +23,7 @@ class Plan:
     """A flip is proven if a test with a constant rate looks so less often than this."""
     confidence: float = 0.95
     """Posterior probability at which a step is named for a flaky test."""
-    budget: int = 100
+    budget: int = 150
     """Executions for finding and confirming the breaks of one test."""
     reduce: bool = True
     """Whether the hunks of the change are reduced."""

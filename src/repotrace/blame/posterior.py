@@ -1,9 +1,11 @@
 """Which step changed how often a flaky test fails.
 
-Hypothesis k says: the test fails with some rate before candidate k and with a higher one from there
-on; hypothesis 0 says: with one rate everywhere. Rates are unknown, each with Jeffreys' prior,
-Beta(½, ½), held as points of equal weight; `before < after` is built in. The next state to run is
-the one whose result is expected to leave the least entropy over the hypotheses.
+Hypothesis k says: the test fails with some rate before candidate k and with a clearly higher one
+from there on; hypothesis 0 says: with one rate everywhere. Rates are unknown, each with Jeffreys'
+prior, Beta(½, ½), held as points of equal weight. The next state to run is the one whose result is
+expected to leave the least entropy over the hypotheses. That a change has to be worth the name is
+what lets a test without any be recognised: between one rate and two that are almost equal no number
+of results would decide.
 """
 
 from __future__ import annotations
@@ -16,12 +18,19 @@ from typing import NamedTuple
 GRID = 32
 """Points that stand for the distribution of a rate."""
 
+CHANGE = 0.2
+"""A rise of the rate by less is no break."""
+
 NOTHING_CHANGED = 0.5
 """Probability, before anything was run, that no step changed the rate."""
 
 _RATES = tuple(math.sin(math.pi * (2 * point + 1) / (4 * GRID)) ** 2 for point in range(GRID))
 _LOG = tuple(math.log(rate) for rate in _RATES)
 _LOG_NOT = tuple(math.log1p(-rate) for rate in _RATES)
+_ENDS = tuple(sum(rate <= later - CHANGE for rate in _RATES) for later in _RATES)
+_LOWER = tuple(zip((0, *_ENDS), _ENDS, strict=False))
+"""For each rate, which ones come to those that are clearly lower than the rate before."""
+_PAIRS = sum(_ENDS)
 
 
 class Counts(NamedTuple):
@@ -120,23 +129,23 @@ def _constant(failed: int, passed: int) -> tuple[float, float]:
 def _changed(
     failed: int, passed: int, later_failed: int, later_passed: int
 ) -> tuple[float, float, float]:
-    """As `_constant`, with a higher rate for the later results: both rates to expect."""
+    """As `_constant`, with a clearly higher rate for the later results: both rates to expect."""
     logs, later = _likelihoods(failed, passed), _likelihoods(later_failed, later_passed)
     top, later_top = max(logs), max(later)
     weights = [math.exp(log - top) for log in logs]
-    # All rates below the later one, half of those equal to it: the grid has ties, rates do not.
     below = mean_below = total = mean = later_mean = 0.0
-    for weight, log, rate in zip(weights, later, _RATES, strict=True):
+    for log, rate, end in zip(later, _RATES, _LOWER, strict=True):
+        for place in range(*end):
+            below += weights[place]
+            mean_below += weights[place] * _RATES[place]
         now = math.exp(log - later_top)
-        total += now * (below + weight / 2)
-        mean += now * (mean_below + weight * rate / 2)
-        later_mean += now * rate * (below + weight / 2)
-        below += weight
-        mean_below += weight * rate
+        total += now * below
+        mean += now * mean_below
+        later_mean += now * rate * below
     if total <= 0:
         return -math.inf, 0.5, 0.5
     return (
-        top + later_top + math.log(total / (GRID * GRID / 2)),
+        top + later_top + math.log(total / _PAIRS),
         mean / total,
         later_mean / total,
     )

@@ -32,6 +32,8 @@ ATIF_OTHER, ATIF = sorted((TRANSCRIPTS / "atif").iterdir())
 SWE_ATTEMPTS, SWE_V0, SWE_V1 = sorted((TRANSCRIPTS / "swe-agent").iterdir())
 OPENHANDS, OPENHANDS_V0 = sorted((TRANSCRIPTS / "openhands").iterdir())
 """The first is a folder."""
+OPENCODE, OPENCODE_PART = sorted((TRANSCRIPTS / "opencode").iterdir())
+GEMINI, GEMINI_OLD = sorted((TRANSCRIPTS / "gemini-cli").glob("session-*"))
 ALL = (
     CLAUDE,
     CODEX,
@@ -50,6 +52,10 @@ ALL = (
     SWE_V0,
     SWE_V1,
     OPENHANDS_V0,
+    OPENCODE,
+    OPENCODE_PART,
+    GEMINI,
+    GEMINI_OLD,
 )
 
 BEFORE = "def add(a, b):\n    return a\n"

@@ -13,11 +13,13 @@ AGENTS = {
     "codex": "repotrace.agents.codex",
     "mini-swe-agent": "repotrace.agents.mini_swe_agent",
     "swe-agent": "repotrace.agents.swe_agent",
+    "gemini-cli": "repotrace.agents.gemini_cli",
     "aider": "repotrace.agents.aider",
     "cline": "repotrace.agents.cline",
     "inspect": "repotrace.agents.inspect_ai",
     "atif": "repotrace.agents.atif",
     "openhands": "repotrace.agents.openhands",
+    "opencode": "repotrace.agents.opencode",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
 

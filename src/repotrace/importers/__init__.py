@@ -21,6 +21,7 @@ __all__ = [
     "Importer",
     "Progress",
     "detect",
+    "file_of",
     "importer",
     "is_transcript",
     "names",
@@ -37,7 +38,9 @@ FORMATS = {
     "codex": "repotrace.importers.codex",
     "mini-swe-agent": "repotrace.importers.mini_swe_agent",
     "swe-agent": "repotrace.importers.swe_agent",
+    "gemini-cli": "repotrace.importers.gemini_cli",
     "aider": "repotrace.importers.aider",
+    "opencode": "repotrace.importers.opencode",
     "cline": "repotrace.importers.cline",
     "inspect": "repotrace.importers.inspect_ai",
     "atif": "repotrace.importers.atif",
@@ -50,7 +53,9 @@ class Importer(Protocol):
     """What the module of a format offers.
 
     It may have `main(path)` besides, which gives the path that stands for the session of a path,
-    where a session has several files.
+    where a session has several files. Where a file has several sessions, a path below it may name
+    one of them; `written(path)` tells then when that one was changed last, in seconds since 1970,
+    and its bytes, or None of any other path.
     """
 
     @property
@@ -113,11 +118,17 @@ def is_transcript(path: Path) -> bool:
     return True
 
 
+def file_of(path: Path) -> Path:
+    """The file or folder that holds what `path` names: `path`, or the file above it that has
+    several sessions."""
+    return path.parent if not path.exists() and path.parent.is_file() else path
+
+
 def head_of(path: Path) -> bytes:
     """The beginning of a file, unpacked; empty for a folder. Raises ImportFailed."""
     if path.is_dir():
         return b""
-    with opened(path) as stream:
+    with opened(file_of(path)) as stream:
         try:
             return stream.read(HEAD)
         except (OSError, EOFError, ValueError) as error:

@@ -152,7 +152,7 @@ parts = st.sampled_from(
     [
         *("echo {a} > {f}", "echo {a} >> {f}", "printf '{a}\\n' > {f}", "rm -f {f}"),
         *("cp b.txt {f}", "touch {f}", "sed -i 's/o/{a}/' b.txt", "sed -i 's/e/&{a}/g' a.py"),
-        *("mv {f} sub/{f}", "cat {f} b.txt > z.txt", "cat > {f} <<'E'\n{a}\nE\n"),
+        *("mkdir -p sub && mv {f} sub/{f}", "cat {f} b.txt > z.txt", "cat > {f} <<'E'\n{a}\nE\n"),
         *("cd sub", "cd ..", "true", "false", "test -f {f}"),
     ]
 )

@@ -295,6 +295,7 @@ class _Worker:
                 raise Opaque("a folder, or nothing")
 
     def mv(self, argv: list[str], command: Simple, _targets: list[Redirect]) -> None:
+        # The folder of the target is taken to be there: scripts make one before they need it.
         source, target, data = self._pair(argv, command)
         self._write(source, None)
         self._write(target, data)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from plugged import write_files
-from running import Shell, plain_git
+from running import Shell, clean_environment, plain_git
 from stepping import Recorded
 
 from repotrace.blame import Plan
@@ -40,6 +40,10 @@ PROJECT = {
     "pytest.ini": "[pytest]\npythonpath = .\n",
     ".gitignore": "__pycache__\n.pytest_cache\nlocal.txt\n",
 }
+QUICK = Plan(
+    reproduce=1, recheck=2, likely=1, confirmations=2, chance=1.0, reduce=False, undo=False
+)
+"""For what is not about how sure it is: pytest takes its time to start."""
 PYTEST = f"{sys.executable} -m pytest -q"
 
 
@@ -55,8 +59,6 @@ class AgentRun(Recorded):
         commit = plain_git(shell.cwd, "rev-parse", "HEAD")
         home = shell.cwd / ".git" / "repotrace"
         super().__init__(shell.cwd, home, base_commit=commit, task="work")
-        from running import clean_environment
-
         self.environ = clean_environment(shell.home)
 
     def edit(self, path: str, old: str, new: str) -> None:
@@ -113,7 +115,12 @@ class AgentRun(Recorded):
     def check(self, *tests: str, budget: int | None = None, command: str | None = None) -> Check:
         """The check of this run."""
         return check_run(
-            self.store, self.run, tests=tests, budget=budget, testing=self.testing(command)
+            self.store,
+            self.run,
+            tests=tests,
+            budget=budget,
+            testing=self.testing(command),
+            blame=BlameOptions(QUICK),
         )
 
     def blame(

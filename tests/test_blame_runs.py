@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_runs import AgentRun
+from agent_runs import QUICK, AgentRun
 from running import Shell
 
 from repotrace.blame import Plan
@@ -16,11 +16,6 @@ from repotrace.records.blame import Blame
 from repotrace.runs.blame import BlameOptions, blame_run
 from repotrace.runs.testing_options import Testing
 from repotrace.storage import Store
-
-QUICK = Plan(
-    reproduce=1, recheck=2, likely=1, confirmations=2, chance=1.0, reduce=False, undo=False
-)
-"""For what is not about how sure it is: pytest takes its time to start."""
 
 HALF = "tests/test_money.py::test_half"
 PLAIN = {"value.txt": "good\n", "other.txt": "0\n", ".gitignore": "__pycache__\nlocal.txt\n"}

@@ -44,7 +44,7 @@ def test_an_agent_that_broke_deleted_skipped_and_hid(agent: AgentRun) -> None:
     blame = by_name["test_half"].blame
     assert blame is not None
     assert [step.number for step in blame.steps] == [2]
-    assert blame.verdict == "necessary"
+    assert blame.verdict == "proven"
     blame = by_name["test_more"].blame
     assert blame is not None
     assert [step.number for step in blame.steps] == [7], blame.reason

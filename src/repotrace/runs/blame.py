@@ -243,6 +243,8 @@ class Blaming:
             if seen.state_id not in exact or not seen.outcomes or not reliable:
                 continue
             kind, fingerprint, note = of_outcomes(seen.outcomes, seen.result, root)
+            if kind is Kind.FAILED and not any(one.details for one in seen.outcomes):
+                continue  # nobody knows whether it is the same failure
             yield (
                 Subject(seen.state_id),
                 Observation(kind, fingerprint, given=True, source=seen.outcomes[-1].id, note=note),

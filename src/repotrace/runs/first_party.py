@@ -97,10 +97,10 @@ class ImportProbe:
             except (OSError, ValueError):
                 continue
             for name, path in sorted(loaded.items()):
-                if name in own and not os.path.realpath(path).startswith(root):
+                place = os.path.realpath(path)
+                if name in own and not place.startswith(root):
                     raise RepoTraceError(
-                        f"The tests import {name} from {os.path.realpath(path)}, not from the files of"
-                        " the state.",
+                        f"The tests import {name} from {place}, not from the files of the state.",
                         hint="Install the project in place (pip install -e .), or say where its"
                         ' code lies: [tool.repotrace.check] env = { PYTHONPATH = "src" }',
                     )

@@ -153,7 +153,7 @@ parts = st.sampled_from(
         *("echo {a} > {f}", "echo {a} >> {f}", "printf '{a}\\n' > {f}", "rm -f {f}"),
         *("cp b.txt {f}", "touch {f}", "sed -i 's/o/{a}/' b.txt", "sed -i 's/e/&{a}/g' a.py"),
         *("mkdir -p sub && mv {f} sub/{f}", "cat {f} b.txt > z.txt", "cat > {f} <<'E'\n{a}\nE\n"),
-        *("cd sub", "cd ..", "true", "false", "test -f {f}"),
+        *("mkdir -p sub && cd sub", "cd ..", "true", "false", "test -f {f}"),
     ]
 )
 words = st.sampled_from(["x", "'y z'", "q1", '"w"'])

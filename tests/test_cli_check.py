@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 from agent_runs import PYTEST, AgentRun
-from running import Shell
+from importing import CLAUDE, RIGHT, SHARED, calc_repository, invoice_repository
+from running import Shell, plain_git
 
 HALF = "tests/test_money.py::test_half"
 
@@ -96,3 +97,71 @@ def test_without_a_run_it_says_what_to_do(tmp_path: Path) -> None:
     done = repotrace("check")
     assert done.returncode == 2
     assert b"--base HEAD" in done.stderr
+
+
+# --- Sessions of agents ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Shell:
+    """A session of an agent that repaired `add` at the second try, and what it left."""
+    repotrace = Shell(tmp_path)
+    repotrace.cwd.rmdir()
+    calc_repository(repotrace.cwd)
+    place = "".join(c if c.isalnum() and c.isascii() else "-" for c in str(repotrace.cwd))
+    folder = repotrace.home / ".claude" / "projects" / place
+    folder.mkdir(parents=True)
+    told = CLAUDE.read_text().replace("/home/ada/calc", str(repotrace.cwd))
+    (folder / CLAUDE.name).write_text(told)
+    (repotrace.cwd / "calc.py").write_text(RIGHT)
+    return repotrace
+
+
+def test_the_newest_session_needs_no_preparation(session: Shell) -> None:
+    done = session("check", "--test-cmd", PYTEST)
+    out = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    assert b"no run was recorded here; imported claude-code session" in done.stderr
+    assert "fixed: 1\n  test_calc.py::test_add\n" in out
+    assert "on inferred states" in out
+    assert out.splitlines()[-1] == "checked 1 of 1 · 0 broken · 0 undecided"
+    done = session("check", "--session", "latest", "--test-cmd", PYTEST, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["final"]["inferred"] is True
+
+
+def test_a_session_of_elsewhere_is_meant_for_this_project(tmp_path: Path) -> None:
+    repotrace = Shell(tmp_path)
+    repotrace.cwd.rmdir()
+    calc_repository(repotrace.cwd)
+    done = repotrace("check", "--session", CLAUDE, "--test-cmd", PYTEST)
+    assert done.returncode == 0, done.stderr
+    assert "fixed: 1\n" in done.stdout.decode()
+    assert "differs from the work tree in calc.py" in done.stdout.decode()
+    assert repotrace("check", "--session", "nowhere").returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the sessions of real agents are not here")
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "mini-swe-agent"])
+def test_sessions_of_real_agents(tmp_path: Path, agent: str) -> None:
+    """The test that broke midway is blamed on the first edit; nothing is broken at the end."""
+    repotrace = Shell(tmp_path)
+    repotrace.cwd.rmdir()
+    invoice_repository(repotrace.cwd)
+    folder = SHARED / "agents" / "fixtures" / agent / "plain"
+    plain_git(repotrace.cwd, "apply", str(folder / "final.diff"))
+    path = next(iter(sorted((folder / "session").rglob("*.jsonl"))), None)
+    path = path or next((folder / "session").rglob("*.traj.json"))
+    done = repotrace("check", "--session", path, "--test-cmd", PYTEST, timeout=300)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.decode().splitlines()[-1].endswith("· 0 broken · 0 undecided")
+    test = "tests/test_duedate.py::test_annual_across_a_leap_day"
+    done = repotrace("blame", test, "--test-cmd", PYTEST, "--json", timeout=300)
+    assert done.returncode == 0, done.stderr
+    (blame,) = json.loads(done.stdout)["blames"]
+    (step,) = blame["steps"]
+    shown = json.loads(repotrace("runs", "show", "--json").stdout)
+    edits = [one["number"] for one in shown["steps"] if one["files"]]
+    assert step["number"] == edits[0]
+    assert (blame["inferred"], blame["repaired"]) == (True, True)

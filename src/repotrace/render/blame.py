@@ -195,6 +195,8 @@ def _circumstances(blame: Blame) -> Iterator[_Row]:
     if blame.disturbed:
         text = f"{blame.disturbed} states gave another result in parallel; alone counts"
         yield _line("disturbed", text)
+    for note in blame.notes:
+        yield _line("note", visible(note))
     if blame.exhausted:
         yield _line("budget", "it was spent before all was known; --budget allows more")
 

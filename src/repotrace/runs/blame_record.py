@@ -30,7 +30,7 @@ from repotrace.records.blame import (
     SeenByAgent,
     Suspects,
 )
-from repotrace.records.run import Run
+from repotrace.records.run import FAILING, Run
 from repotrace.runs.agent_tests import Sighting
 from repotrace.runs.executions import Bench
 from repotrace.runs.hunks import split_lines
@@ -114,6 +114,7 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
         disturbed=len(finding.disturbed),
         seen=seen,
         evidence=evidence,
+        notes=tuple(_contradictions(finding, account)),
         created_at=datetime.now(UTC),
     )
 
@@ -204,6 +205,19 @@ def _evidence(memo: Memo, candidates: Sequence[Candidate]) -> Iterator[Evidence]
             given=seen.given,
             source=seen.source,
             duration=seen.duration,
+        )
+
+
+def _contradictions(finding: Finding, account: Account) -> Iterator[str]:
+    """Where the run itself saw something else on the same files."""
+    final = account.candidates[-1].state_id
+    if finding.verdict is not Verdict.NOT_REPRODUCIBLE:
+        return
+    failing = [one for one in account.sightings if one.state_id == final and one.result in FAILING]
+    if failing:
+        yield (
+            f"the run saw it fail on the same files in step {failing[-1].step_number}; it may be"
+            " flaky, or have run with something else (as stale bytecode)"
         )
 
 

@@ -18,6 +18,7 @@ from importing import (
     SWE_V1,
     WRONG,
     calc_repository,
+    commit_at,
     imported_runs,
 )
 from running import plain_git
@@ -160,6 +161,20 @@ def test_each_attempt_is_a_run(store: Store, tmp_path: Path) -> None:
     assert (one.end.equal, two.end.equal) == (True, True)
     spent = [r.attributes["total_prompt_tokens"] for r in (run, better)]
     assert spent == [900, 1900]
+
+
+def test_the_submitted_patch_tells_the_commit(store: Store, tmp_path: Path) -> None:
+    """It names the files before it, though the trajectory shows none of them as a whole."""
+    repository = calc_repository(tmp_path / "calc")
+    base = plain_git(repository, "rev-parse", "main")
+    (repository / "calc.py").write_text("def add(a, b):\n    return 0\n")
+    plain_git(repository, "add", "-A")
+    tree = plain_git(repository, "write-tree")
+    later = commit_at(repository, "2026-02-28T13:00:00Z", tree, "-p", "HEAD")
+    plain_git(repository, "reset", "-q", "--hard", later)
+    for summary, run, _ in imported_runs(store, SWE_ATTEMPTS, repository):
+        assert run.base_commit == base
+        assert (summary.end.against, summary.end.equal) == ("submitted patch", True)
 
 
 def test_trajectories_are_found_where_the_agent_leaves_them(tmp_path: Path) -> None:
@@ -334,6 +349,7 @@ def test_what_real_trajectories_spent_is_as_in_the_raw_file(store: Store) -> Non
         stats = told.get("info", {}).get("model_stats", {})
         spent = [run.attributes.get(f"total_{kind}_tokens") for kind in ("prompt", "completion")]
         assert spent == [stats.get("tokens_sent"), stats.get("tokens_received")], path
+        assert [summary.input_tokens, summary.output_tokens] == [count or 0 for count in spent]
         answers = [
             message
             for message in told["history"]

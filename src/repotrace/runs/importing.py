@@ -21,6 +21,8 @@ from repotrace.system.commits import differing
 from repotrace.system.git import GitError
 from repotrace.system.snapshots.rebuild import Rebuilder
 
+_SESSION_TOKENS = ("total_prompt_tokens", "total_completion_tokens")
+"""Attributes of runs whose transcripts tell what all calls took together."""
 _CONTENT = ("content_before", "content_after", "edits", "patch")
 
 
@@ -157,6 +159,7 @@ class _Run:
     test_steps: dict[str, bool] = field(default_factory=dict)
     """Whether the tests that a step ran failed."""
     submission: str | None = None
+    session_tokens: tuple[int, int] | None = None
     last: int = 0
     """Time of the newest event."""
 
@@ -179,6 +182,8 @@ class _Flow:
             self._rebuilder = Rebuilder(self._store.snapshots)
         for event in self._importer.read(self._path, progress=progress):
             yield from self._take(event)
+        for run in self.runs.values():
+            _fall_back_on_session(run)
         if not self._options.dry_run:
             for run in self.runs.values():
                 run.summary.end = self._compared(run)
@@ -471,6 +476,16 @@ def _count_facts(run: _Run, data: Mapping[str, Any]) -> None:
     submission = attributes.get("submission")
     if isinstance(submission, str) and submission.strip():
         run.submission = submission
+    sent, received = (attributes.get(name) for name in _SESSION_TOKENS)
+    if isinstance(sent, int) and isinstance(received, int):
+        run.session_tokens = sent, received
+
+
+def _fall_back_on_session(run: _Run) -> None:
+    """Tokens of the session stand in where no call tells its own."""
+    summary = run.summary
+    if run.session_tokens and not summary.input_tokens and not summary.output_tokens:
+        summary.input_tokens, summary.output_tokens = run.session_tokens
 
 
 _COUNTS: dict[str, Callable[[_Run, Mapping[str, Any]], None]] = {

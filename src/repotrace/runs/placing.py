@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,10 @@ from repotrace.system.commits import matching, present, resolved
 
 _PATHS = 500
 """Paths of a run that are looked at; more would not make it surer."""
+
+_BEFORE = re.compile(
+    r"^index ([0-9a-f]{7,64})\.\.[0-9a-f]{7,64}(?: \d+)?\n--- a/(.+)$", re.MULTILINE
+)
 
 
 class Place(NamedTuple):
@@ -46,6 +51,8 @@ class _Sightings:
     """The object id of the first content of each file that was edited; None: there was none."""
     read: dict[str, str] = field(default_factory=dict)
     """The same of files that were read as a whole, before anything else may have changed them."""
+    submitted: dict[str, str] = field(default_factory=dict)
+    """How the ids of files begin before the patch that was submitted, by their paths in it."""
     seen: dict[str, None] = field(default_factory=dict)
     """Paths that the run named."""
     muddy: bool = False
@@ -85,6 +92,11 @@ def _look(sight: _Sightings, event: Event) -> None:
         commit = data.get("base_commit")
         sight.commit = commit if isinstance(commit, str) else None
         sight.started = event["time"]
+    elif kind == Kind.RUN_UPDATED:
+        attributes = data.get("attributes")
+        patch = attributes.get("submission") if isinstance(attributes, dict) else None
+        if isinstance(patch, str):
+            sight.submitted = {path: oid for oid, path in _BEFORE.findall(patch)[:_PATHS]}
     elif kind == Kind.FILE_READ:
         _look_at_read(sight, data)
     elif kind == Kind.FILE_OPERATION:
@@ -179,15 +191,18 @@ def _search(sight: _Sightings, repository: Path, roots: list[str], *, sure: bool
             return Place(root, repository, commit)
     before = sight.started // 10**9 + 1
     wishes = [sight.read | sight.edited, sight.edited]
-    for wanted in wishes if wishes[0] != wishes[1] else wishes[:1]:
-        for root in roots:
-            inside = _inside(wanted, root)
-            known = [oid for oid in inside.values() if oid is not None]
-            if not known:
-                continue
-            commit = matching(repository, inside, before=before)
-            if commit is not None:
-                return Place(root, repository, commit)
+    for submitted in (sight.submitted, {}) if sight.submitted else ({},):
+        for wanted in wishes if wishes[0] != wishes[1] else wishes[:1]:
+            for root in roots:
+                inside = _inside(wanted, root)
+                if not any(oid is not None for oid in inside.values()):
+                    continue
+                commit = matching(repository, inside | submitted, before=before)
+                if commit is not None:
+                    return Place(root, repository, commit)
+        commit = matching(repository, submitted, before=before) if submitted else None
+        if commit is not None and roots:
+            return Place(_best_root(sight, repository, commit, roots), repository, commit)
     if sure and roots and not any(wishes[0].values()):
         commit = matching(repository, {}, before=before)
         if commit is not None:

@@ -35,6 +35,7 @@ def matching(
 ) -> str | None:
     """The newest commit in which each path has the blob that is given; None means no file.
 
+    The beginning of the id of a blob does, as patches tell it.
     Commits from after `before` (seconds since 1970) count only where no earlier one matches, and
     then the oldest. None if none of the last commits does.
     """
@@ -107,7 +108,7 @@ def present(repository: Path, commit: str, paths: Sequence[str]) -> list[str]:
 def _fits(answer: bytes, oid: str | None) -> bool:
     if oid is None:
         return answer.endswith(b" missing")
-    return answer == f"{oid} blob".encode()
+    return answer.startswith(oid.encode()) and answer.endswith(b" blob")
 
 
 def differing(repository: Path, commit: str) -> list[str]:

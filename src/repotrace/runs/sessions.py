@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from repotrace.agents import AGENTS, agent
 from repotrace.errors import ImportFailed, RepoTraceError
-from repotrace.importers import detect, is_transcript
+from repotrace.importers import detect, importer, is_transcript
 from repotrace.runs.importing import Summary, peek
 
 LOOKED_AT = 2_000
@@ -62,11 +62,9 @@ def _of_agent(
     known = agent(name)
     written: list[tuple[float, int, Path]] = []
     for path in dict.fromkeys(known.sessions(environ, folder)):
-        try:
-            facts = path.stat()
-        except OSError:
-            continue
-        written.append((facts.st_mtime, facts.st_size, path))
+        facts = _written(known.format, path)
+        if facts is not None:
+            written.append((*facts, path))
     count = 0
     for seconds, size, path in sorted(written, reverse=True)[:LOOKED_AT]:
         modified = datetime.fromtimestamp(seconds, UTC)
@@ -76,6 +74,19 @@ def _of_agent(
         if summary is not None and _is_of(folder, summary, path):
             count += 1
             yield Session(path, name, modified, size, summary)
+
+
+def _written(form: str, path: Path) -> tuple[float, int] | None:
+    """When a session was changed last, in seconds since 1970, and its bytes."""
+    told = getattr(importer(form), "written", None)
+    try:
+        found: tuple[float, int] | None = told(path) if told is not None else None
+        if found is None:
+            facts = path.stat()
+            found = facts.st_mtime, facts.st_size
+    except (OSError, ImportFailed):
+        return None
+    return found
 
 
 def _is_of(folder: Path, summary: Summary, path: Path) -> bool:

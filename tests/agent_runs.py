@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,7 +45,7 @@ QUICK = Plan(
     reproduce=1, recheck=2, likely=1, confirmations=2, chance=1.0, reduce=False, undo=False
 )
 """For what is not about how sure it is: pytest takes its time to start."""
-PYTEST = f"{sys.executable} -m pytest -q"
+PYTEST = f"{shlex.quote(sys.executable)} -m pytest -q"
 
 
 class AgentRun(Recorded):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -417,6 +418,6 @@ def test_another_interpreter_without_us(agent: AgentRun) -> None:
     """The plug-ins come along; nothing of RepoTrace is installed there."""
     agent.edit("money.py", "a // 2", "a // 3")
     agent.end()
-    isolated = f"{sys.executable} -m pytest -q -p no:repotrace"
+    isolated = f"{shlex.quote(sys.executable)} -m pytest -q -p no:repotrace"
     found = agent.blame(HALF, command=isolated, plan=QUICK)
     assert steps(found) == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_a_runner_that_names_only_what_fails(tmp_path: Path) -> None:
     agent.edit("money.py", "a + b", "b + a")
     agent.edit("money.py", "a // 2", "(a + 1) // 2")
     agent.end()
-    check = agent.check(command=f"{sys.executable} -m unittest -q test_unit")
+    check = agent.check(command=f"{shlex.quote(sys.executable)} -m unittest -q test_unit")
     assert changes(check) == {"test_unit.T.test_half": "broken"}
     blame = check.tests[0].blame
     assert blame is not None

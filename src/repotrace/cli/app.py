@@ -83,7 +83,7 @@ def start(
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version"),
     ] = False,
 ) -> None:
-    """Keep what failed, replay it later, and prove which step of an agent broke it."""
+    """Keep what failed, replay it later, and prove which step broke it."""
     if color not in ("auto", "always", "never"):
         raise typer.BadParameter("say auto, always or never", param_hint="--color")
     if directory is not None:

@@ -199,6 +199,27 @@ def test_a_result_that_comes_late_ends_its_step(tmp_path: Path) -> None:
     assert sum(e["kind"] == Kind.LOG for e in events) == 1
 
 
+def test_files_may_be_others_after_the_user_went_back(store: Store, tmp_path: Path) -> None:
+    """Gemini CLI offers to take changes back with the conversation, and does not tell of it."""
+    repository = calc_repository(tmp_path / "calc")
+    path = tmp_path / "session-1.jsonl"
+    lines = GEMINI.read_bytes().split(b"\n")
+    begin = next(n for n, line in enumerate(lines) if line.startswith(b'{"$rewindTo"'))
+    path.write_bytes(b"\n".join([*lines[:begin], b'{"$rewindTo": "g4"}', b""]))
+    ((summary, _, steps),) = imported_runs(store, path, repository)
+    assert [(step.step_type, step.description) for step in steps[-3:]] == [
+        ("decision", "The user rewound the conversation."),
+        ("external", "/home/ada/calc/NOTES may have been taken back"),
+        ("external", "/home/ada/calc/calc.py may have been taken back"),
+    ]
+    assert [step.state_quality for step in steps[-2:]] == ["unverified", "unverified"]
+    assert summary.end.quality == "unverified"
+    # Where nothing was changed since, nothing is doubted.
+    path.write_bytes(b"\n".join([*lines[:begin], b'{"$rewindTo": "g7"}', b""]))
+    ((summary, _, _),) = imported_runs(Store(tmp_path / "other"), path, repository)
+    assert summary.end.quality == "inferred"
+
+
 def test_texts_of_results() -> None:
     assert response_text([{"functionResponse": {"response": {"error": "no"}}}]) == "no"
     assert response_text([{"text": "a"}, {"inlineData": {}}, {"text": "b"}]) == "a\nb"

@@ -159,6 +159,8 @@ class _Session:
         self._calls: dict[tuple[str, str], str] = {}
         """Names of calls, by message and the name that they have there."""
         self._names: set[str] = set()
+        self._changed: list[tuple[str, str]] = []
+        """Answers of the conversation with the files that they changed."""
 
     def events(self, first: list[Record], rest: Iterable[Record]) -> Events:
         builder = self._builder
@@ -228,12 +230,15 @@ class _Session:
             self._places[message["id"]] = self._thread.count
             role = "assistant" if message.get("type") == "gemini" else "user"
             self._thread.say({"role": role, "content": parts_text(message.get("content"))})
+        self._changed = [known for known in self._changed if known[0] in self._places]
 
     def _rewound(self, name: str) -> Events:
         """The user went back to before a message, perhaps with the files too."""
         count = self._places.get(name, 0)
         self._thread.rewind(count)
         self._places = {key: place for key, place in self._places.items() if place < count}
+        undone = {path for message, path in self._changed if message not in self._places}
+        self._changed = [known for known in self._changed if known[0] in self._places]
         yield from self._builder.moment(
             f"rewound {name} {self._time}",
             self._time,
@@ -241,6 +246,14 @@ class _Session:
             "The user rewound the conversation.",
             metadata={"to": name},
         )
+        for path in sorted(undone):
+            yield from self._builder.moment(
+                f"undone {name} {path} {self._time}",
+                self._time,
+                StepType.EXTERNAL,
+                f"{path} may have been taken back",
+                metadata={"path": path},
+            )
 
     def _message(self, message: Record) -> Events:
         kind, name = message.get("type"), message["id"]
@@ -388,6 +401,7 @@ class _Session:
             content = [{"type": "tool_result", "id": name, "content": shown}]
             self._thread.say({"role": "tool", "content": content})
             yield from builder.result(name, time, result)
+            self._changed += [(message, str(o["file_path"])) for o in result.operations]
             if call.get("status") == "cancelled":
                 yield from builder.moment(
                     f"cancelled {name}",

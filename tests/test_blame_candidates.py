@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording import NOON
 
@@ -124,6 +124,7 @@ def test_qualities_and_fingerprints_come_along() -> None:
 
 
 @given(st.lists(st.sampled_from(["base", "a", "b", None]), max_size=20))
+@settings(deadline=None)
 def test_steps_one_after_another_make_a_state_each_time_it_changes(names: list[str | None]) -> None:
     steps = [step(n, n, n + 0.5, state_id=name) for n, name in enumerate(names, 1)]
     expected: list[tuple[str, tuple[int, ...]]] = [("base", ())]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from blaming import FAILS, LETTERS, PASSES, Runner, by_letter, candidates, place, search
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repotrace.blame import (
@@ -71,6 +72,7 @@ def test_a_new_test_that_passed_before_the_break_is_an_ordinary_regression() -> 
 
 
 @given(st.integers(1, 19), st.booleans())
+@settings(deadline=None)
 def test_a_new_test_that_passes_nowhere_never_passed(added: int, overlaid: bool) -> None:
     tests = "a" * added + "b" * (20 - added)
 
@@ -92,6 +94,7 @@ def test_a_test_of_something_that_is_not_there_at_first() -> None:
 
 
 @given(st.integers(1, 19))
+@settings(deadline=None)
 def test_only_the_changed_test_fails(changed: int) -> None:
     tests = "a" * changed + "b" * (20 - changed)
 
@@ -243,6 +246,7 @@ def test_a_state_that_once_could_not_be_set_up_is_tried_again() -> None:
 
 
 @given(st.integers(0, 40), st.text("PFEMO", min_size=1, max_size=20))
+@settings(deadline=None)
 def test_stopping_at_any_moment_gives_an_answer(after: int, letters: str) -> None:
     searcher = Searcher(candidates(len(letters)))
     Runner(by_letter(letters)).run(searcher, at_most=after)
@@ -255,6 +259,7 @@ def test_stopping_at_any_moment_gives_an_answer(after: int, letters: str) -> Non
 
 
 @given(st.integers(0, 30), st.text("PF", min_size=2, max_size=20))
+@settings(deadline=None)
 def test_stopping_where_the_run_saw_otherwise(after: int, letters: str) -> None:
     """What the run saw is the opposite of what is seen here."""
     memo = Memo()
@@ -269,6 +274,62 @@ def test_stopping_where_the_run_saw_otherwise(after: int, letters: str) -> None:
         Verdict.NOT_REPRODUCIBLE,
         Verdict.RANGE,
     )
+
+
+@given(
+    order=st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    letters=st.text("PFOEMTKU", min_size=1, max_size=40),
+    known=st.lists(st.tuples(st.integers(0, 9), st.sampled_from("PFOEM")), max_size=8),
+    workers=st.integers(1, 4),
+    tests=st.sampled_from(["", "s0", "last"]),
+    plan=st.sampled_from([Plan(), Plan(scan=True, budget=40), Plan(budget=25, reduce_budget=9)]),
+    cut=st.integers(0, 60),
+)
+@settings(deadline=None)
+def test_whatever_comes_of_the_probes_there_is_an_end(
+    order: list[int],
+    letters: str,
+    known: list[tuple[int, str]],
+    workers: int,
+    tests: str,
+    plan: Plan,
+    cut: int,
+) -> None:
+    """Results without any sense, other ones each time; stopped once and resumed."""
+    states = [
+        Candidate(at, f"s{name}", (at,) if at else (), tests="xyz"[name % 3])
+        for at, name in enumerate(order)
+    ]
+    memo = Memo((Subject(f"s{at}"), replace(LETTERS[letter], given=True)) for at, letter in known)
+    results = itertools.cycle(letters)
+
+    def result(probe: Probe) -> Observation:
+        return replace(LETTERS[next(results)], alone=probe.alone)
+
+    def hunks(before: Candidate, after: Candidate) -> list[str]:
+        return [
+            f"{step}:{n}"
+            for one in states[before.index : after.index]
+            for step in one.steps
+            for n in range(3)
+        ]
+
+    def searcher() -> Searcher:
+        overlay = states[-1].state_id if tests == "last" else tests
+        return Searcher(states, memo=memo, plan=plan, tests=overlay, hunks=hunks)
+
+    Runner(result, workers).run(searcher(), at_most=cut)
+    last = searcher()
+    runner = Runner(result, workers)
+    finding = runner.run(last)
+    assert finding is not None
+    # Those that run at once may together exceed the budget that was left when they began.
+    assert len(runner.ran) < plan.budget + plan.reduce_budget + workers
+    assert finding.executions + finding.reductions == sum(not seen.given for _, seen in memo)
+    assert finding.reason
+    assert last.progress.left == 0
+    if finding.named:
+        assert finding.steps
 
 
 def test_an_observation_that_nobody_asked_for_counts() -> None:

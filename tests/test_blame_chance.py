@@ -91,6 +91,7 @@ def test_the_odds_hold_with_results_of_the_run_itself(known: Sequence[int]) -> N
 
 
 @given(st.integers(3, 40), st.integers(0, 10**9), st.sampled_from([0.2, 0.5, 0.8]))
+@settings(deadline=None)
 def test_what_contradicted_itself_is_never_proven(states: int, seed: int, rate: float) -> None:
     runner = coin(states, 0, rate, rate, seed)
     searcher = Searcher(candidates(states), plan=Plan(budget=40))
@@ -171,6 +172,7 @@ def test_the_posterior_is_that_of_a_fine_integration(counts: list[Counts]) -> No
 
 
 @given(results_of)
+@settings(deadline=None)
 def test_the_expected_entropy_is_what_one_more_result_leaves(counts: list[Counts]) -> None:
     possible = [True] * len(counts)
 

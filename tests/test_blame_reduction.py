@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from blaming import FAILS, PASSES, Runner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repotrace.blame import (
@@ -41,6 +41,7 @@ def reduced(items: Sequence[int], shows: Callable[[frozenset[int]], bool]) -> tu
 
 
 @given(st.integers(1, 12), st.lists(st.frozensets(st.integers(0, 11), min_size=1), max_size=6))
+@settings(deadline=None)
 def test_the_part_shows_it_and_none_of_its_items_can_be_left_out(
     size: int, causes: list[frozenset[int]]
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_part_shows_it_and_none_of_its_items_can_be_left_out(
 
 
 @given(st.integers(1, 8), st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_it_holds_without_any_sense_in_the_answers(size: int, chance: object) -> None:
     """Parts that do not even run are as good as passing ones, whatever they are contained in."""
     items = list(range(size))
@@ -128,6 +130,7 @@ def projects(draw: st.DrawFn) -> Project:
 
 
 @given(projects())
+@settings(deadline=None)
 def test_all_breaks_are_found_in_turn_until_undoing_them_helps(project: Project) -> None:
     finding, _ = project.blame()
     everything = {hunk for step in project.steps for hunk in step}
@@ -161,6 +164,7 @@ def test_two_hunks_of_one_step_that_each_break_it() -> None:
 
 
 @given(projects(), st.integers(0, 80))
+@settings(deadline=None)
 def test_reduction_goes_on_from_the_memo(project: Project, cut: int) -> None:
     whole, runner = project.blame()
     memo = Memo()

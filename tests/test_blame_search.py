@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from blaming import FAILS, LETTERS, PASSES, PATIENT, Runner, by_letter, candidates, place, search
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repotrace.blame import (
@@ -48,6 +48,7 @@ def last_flip(letters: str) -> tuple[int, int]:
 
 
 @given(one_flip())
+@settings(deadline=None)
 def test_a_single_flip_is_found_as_by_brute_force(letters: str) -> None:
     finding, _ = search(letters)
     low, high = last_flip(letters)
@@ -62,6 +63,7 @@ def test_a_single_flip_is_found_as_by_brute_force(letters: str) -> None:
 
 
 @given(strings)
+@settings(deadline=None)
 def test_what_is_reported_is_always_a_true_flip(letters: str) -> None:
     finding, probes = search(letters)
     if finding.breaks:
@@ -78,6 +80,7 @@ def test_what_is_reported_is_always_a_true_flip(letters: str) -> None:
 
 
 @given(strings)
+@settings(deadline=None)
 def test_a_pass_that_is_hidden_may_be_missed_but_not_looked_away_from(letters: str) -> None:
     """With the default measures: among many states there may be a pass that nobody looked for."""
     finding, probes = search(letters, plan=Plan())
@@ -89,6 +92,7 @@ def test_a_pass_that_is_hidden_may_be_missed_but_not_looked_away_from(letters: s
 
 
 @given(strings)
+@settings(deadline=None)
 def test_a_scan_finds_the_last_flip_and_the_first(letters: str) -> None:
     finding, probes = search(letters, plan=replace(PATIENT, scan=True))
     assert {probe.candidate for probe in probes} == set(range(len(letters)))
@@ -107,6 +111,7 @@ def test_a_scan_finds_the_last_flip_and_the_first(letters: str) -> None:
 
 
 @given(st.integers(2, 300), st.data())
+@settings(deadline=None)
 def test_executions_stay_within_the_promise(states: int, data: st.DataObject) -> None:
     first_bad = data.draw(st.integers(1, states - 1))
     letters = "P" * first_bad + "F" * (states - first_bad)
@@ -135,6 +140,7 @@ def test_83_states_take_few_executions_to_the_flip() -> None:
 
 
 @given(st.text("PFEM", min_size=1, max_size=30), st.data())
+@settings(deadline=None)
 def test_a_state_that_comes_back_is_known(letters: str, data: st.DataObject) -> None:
     """Files that were put back: one state at several places, one result for all of them."""
     order = data.draw(st.lists(st.integers(0, len(letters) - 1), min_size=1, max_size=40))
@@ -153,6 +159,7 @@ def test_a_state_that_comes_back_is_known(letters: str, data: st.DataObject) -> 
 
 
 @given(strings, st.integers(2, 5))
+@settings(deadline=None)
 def test_workers_find_a_true_flip_as_well(letters: str, workers: int) -> None:
     finding, _ = search(letters, workers=workers)
     for found in finding.breaks:
@@ -162,11 +169,13 @@ def test_workers_find_a_true_flip_as_well(letters: str, workers: int) -> None:
 
 
 @given(one_flip(), st.integers(2, 5))
+@settings(deadline=None)
 def test_workers_find_the_same(letters: str, workers: int) -> None:
     assert flip_of(search(letters, workers=workers)[0]) == last_flip(letters)
 
 
 @given(one_flip(between="F"), st.integers(0, 60), st.integers(1, 3))
+@settings(deadline=None)
 def test_a_stopped_search_goes_on_from_its_memo(letters: str, cut: int, workers: int) -> None:
     whole, probes = search(letters)
     memo = Memo()
@@ -189,6 +198,7 @@ def test_a_stopped_search_goes_on_from_its_memo(letters: str, cut: int, workers:
 
 
 @given(one_flip(between="F"), st.data())
+@settings(deadline=None)
 def test_results_of_the_run_itself_spare_executions(letters: str, data: st.DataObject) -> None:
     known = data.draw(st.sets(st.integers(0, len(letters) - 1)))
     memo = Memo()
@@ -246,6 +256,7 @@ def test_what_runs_beside_others_counts_less_than_what_runs_alone() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(2, 4))
+@settings(deadline=None)
 def test_any_noise_beside_others_ends(noise: list[bool], workers: int) -> None:
     """Runs that contradict each other when they are not alone are asked again, alone."""
     flips = iter(noise * 1000)
@@ -323,6 +334,7 @@ def test_a_test_that_passes_is_run_more_often_before_that_is_said() -> None:
 
 
 @given(one_flip(), st.integers(0, 40))
+@settings(deadline=None)
 def test_a_spent_budget_is_said_and_claims_nothing_false(letters: str, budget: int) -> None:
     finding, probes = search(letters, plan=Plan(budget=budget, skips=1000))
     assert len(probes) <= budget

@@ -204,17 +204,18 @@ class Trial:
         return decided
 
     def _reproduce(self) -> Need | Ended | None:
-        plan, seen = self._plan, self.sight(self.last).alone
+        plan, alone = self._plan, self.sight(self.last).alone
+        seen = [one for one in alone if one.kind is not Kind.UNUSABLE]
         passed = sum(one.passed for one in seen)
         if passed and passed < len(seen):
             return None
         wanted = plan.recheck if passed else plan.reproduce
         if len(seen) < wanted:
+            if len(alone) - len(seen) >= plan.reproduce:
+                return Ended(End.UNUSABLE)
             probe = self._probe(self.last, Purpose.REPRODUCE)
             return Need((probe,), self._still(plan.reproduce - len(seen)))
-        if passed:
-            return Ended(End.NOT_REPRODUCED)
-        return None if self.reference else Ended(End.UNUSABLE)
+        return Ended(End.NOT_REPRODUCED) if passed else None
 
     def _search(self, workers: int) -> Need | Ended:
         passing = self.indices(Outcome.PASS)

@@ -80,7 +80,10 @@ class Searcher:
         return tuple(started)
 
     def tell(self, probe: Probe, observation: Observation) -> None:
-        """Say what came of a probe. One that was not asked for, or not any more, counts too."""
+        """Say what came of a probe. One that was not asked for, or not any more, counts too.
+
+        The observation is `alone` only if the probe was.
+        """
         if probe in self._running:
             self._running.remove(probe)
         self.memo.add(probe.subject, observation)

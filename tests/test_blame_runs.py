@@ -243,6 +243,33 @@ def test_states_that_were_pruned(plain: AgentRun) -> None:
     store.close()
 
 
+def test_an_environment_that_changed(plain: AgentRun, tmp_path: Path) -> None:
+    """It passed for the agent, and fails on every state now: a package went meanwhile."""
+    plain.write("other.txt", "1\n")
+    plain.step(step_type="test", keep=False)
+    plain.tell(
+        "test", step_id="s2", node_id="t", outcome="passed", origin="plugin", state_id=plain.state()
+    )
+    plain.step(step_type="command", keep=False)
+    plain.tell("command", step_id="s3", command={"argv": ["pip", "install", "-U", "thing"]})
+    plain.write("other.txt", "2\n")
+    plain.end()
+    found = plain.blame("t", command=f"test -e {tmp_path / 'installed'}")
+    assert (found.verdict, found.named, found.exit_code) == ("environment", False, 2)
+    assert steps(found) == [3]
+
+
+def test_what_the_run_saw_is_said_where_it_differs(plain: AgentRun) -> None:
+    plain.write("other.txt", "1\n")
+    plain.step(step_type="test", keep=False)
+    facts = {"origin": "plugin", "details": "E  boom", "state_id": plain.state()}
+    plain.tell("test", step_id="s2", node_id="t", outcome="failed", **facts)
+    plain.end()
+    found = plain.blame("t", command=GREP)
+    assert found.verdict in ("not-reproducible", "flaky")
+    assert found.exit_code in (1, 2)
+
+
 # --- pytest ---------------------------------------------------------------------------------
 
 

@@ -24,8 +24,8 @@ from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.storage import LATEST
 
 if TYPE_CHECKING:
-    from repotrace.blame import Progress
     from repotrace.records.run import Run
+    from repotrace.runs.blame import Moment
     from repotrace.runs.executions import Bench
     from repotrace.runs.sides import Sides
     from repotrace.runs.testing_options import Testing
@@ -44,7 +44,7 @@ TimeLimitOption = Annotated[
     typer.Option("--timeout", metavar="S", min=0.001, help="Seconds for one execution"),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Tell what would be run, and run nothing")
+    bool, typer.Option("--dry-run", help="Tell what would be run, and run no test")
 ]
 _RUN_ID = re.compile(r"r[0-9a-f]{4,}")
 
@@ -232,13 +232,18 @@ class Teller:
         else:
             note(text)
 
-    def progress(self, test: str, progress: Progress) -> None:
+    def progress(self, moment: Moment) -> None:
         """Before each execution of a search; on a terminal alone."""
-        if not self._live or progress.probe is None:
+        if not self._live:
             return
-        where = "" if progress.probe.index is None else f" state {progress.probe.index}"
-        done = f"{progress.executions} done, about {progress.left} to come"
-        self._write(f"{test or 'the command'}: {progress.probe.purpose}{where} ({done})")
+        parts = [
+            f"{moment.executions} done, about {moment.left} to come",
+            f"{moment.purpose} {moment.where}",
+            *([f"passes {moment.passes}"] if moment.passes else []),
+            *([f"fails {moment.fails}"] if moment.fails else []),
+            moment.test or "the command",
+        ]
+        self._write(" · ".join(parts))
 
     def clear(self) -> None:
         """Take the line back."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from repotrace.blame import (
     Candidate,
@@ -38,7 +39,24 @@ from repotrace.storage.memo import Execution, KeptVerdict
 
 USUAL = Plan()
 
-type OnProgress = Callable[[str, Progress], None]
+
+class Moment(NamedTuple):
+    """How far a search is, before an execution."""
+
+    test: str
+    purpose: str
+    where: str
+    """On which files: `after step 7`, `with hunks`."""
+    passes: str
+    """The last such place where it is known to pass; empty: none is."""
+    fails: str
+    """The first one after that where it is known to fail."""
+    executions: int
+    left: int
+    """About how many are to come."""
+
+
+type OnProgress = Callable[[Moment], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +68,7 @@ class BlameOptions:
     original_tests: bool = False
     """The tests of the first state lie over all states, and not those of the last one."""
     on_progress: OnProgress | None = None
-    """Told of each question before it is answered, with the test that it is about."""
+    """Told before each execution."""
 
 
 class StoredMemo(Memo):
@@ -110,8 +128,8 @@ class Blaming:
 
     # --- One test ---------------------------------------------------------------------------
 
-    def blame(self, test: str) -> Blame:
-        """What broke the test; empty: the command as a whole.
+    def blame(self, test: str, plan: Plan | None = None) -> Blame:
+        """What broke the test; empty: the command as a whole. `plan`: another one than usual.
 
         Raises KeyboardInterrupt when it is interrupted; what was executed is kept.
         """
@@ -124,7 +142,7 @@ class Blaming:
         searcher = Searcher(
             candidates,
             memo=memo,
-            plan=self.options.plan,
+            plan=plan or self.options.plan,
             tests=tests,
             hunks=lambda before, after: self._hunks(before, after),
         )
@@ -293,7 +311,26 @@ class Blaming:
 
     def _tell_progress(self, test: str, searcher: Searcher) -> None:
         if self.options.on_progress is not None:
-            self.options.on_progress(test, searcher.progress)
+            self.options.on_progress(self._moment(test, searcher.progress))
+
+    def _moment(self, test: str, progress: Progress) -> Moment:
+        probe = progress.probe
+        index = probe.candidate if probe is not None else None
+        return Moment(
+            test=test,
+            purpose=str(probe.purpose) if probe is not None else "",
+            where="with hunks" if index is None else self._place(index),
+            passes="" if progress.passes is None else self._place(progress.passes),
+            fails="" if progress.fails is None else self._place(progress.fails),
+            executions=progress.executions,
+            left=progress.left,
+        )
+
+    def _place(self, index: int) -> str:
+        steps = self._candidates[index].steps
+        if self.run is not None and steps:
+            return f"after step {max(steps)}"
+        return "at the beginning" if index == 0 else "at the end"
 
 
 def blame_run(

@@ -78,8 +78,10 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
             verdict = UNCAPTURED
             reason = f"it needs {', '.join(uncaptured)}, which no state holds"
     numbers = finding.steps
-    if finding.verdict is Verdict.ENVIRONMENT and not finding.installs and facts is not None:
-        numbers = facts.installs
+    if finding.verdict is Verdict.ENVIRONMENT and facts is not None:
+        passed = [one.step_number for one in account.sightings if one.result not in FAILING]
+        since = max(passed, default=0)
+        numbers = tuple(one for one in facts.installs if one > since) or finding.installs
     if finding.verdict is Verdict.TEST_CHANGED and finding.test_step is not None:
         numbers = (finding.test_step,)
     seen = SeenByAgent(runs=len(account.sightings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from repotrace.blame import Verdict
@@ -73,32 +74,41 @@ def _blamed(
 ) -> Check:
     """The check with what is blamed for each break."""
     blaming = Blaming(bench, sides, run, options)
+    light = replace(options.plan, reduce=False, undo=False)
     entries: list[CheckedTest] = []
     by_file: dict[str, Blame] = {}
+    known: set[tuple[int, ...]] = set()
     blamed = 0
     for entry in check.tests:
         broken = entry.change in COUNTS_AS_BROKEN
+        file = entry.test.partition("::")[0]
         if not broken and entry.change != Change.NOT_COLLECTED:
             entries.append(entry)
-            continue
-        file = entry.test.partition("::")[0]
-        if not broken and file in by_file:
+        elif not broken and file in by_file:
             entries.append(entry.model_copy(update={"blame": by_file[file]}))
-            continue
-        if blamed >= BLAMED:
+        elif blamed >= BLAMED:
             entries.append(entry)
-            continue
-        blamed += 1
-        say(f"blaming {entry.test}")
-        found = blaming.blame(_subject(entry, bench))
-        if not broken:
-            by_file[file] = found
-        entries.append(_with_blame(entry, found))
+        else:
+            blamed += 1
+            say(f"blaming {entry.test}")
+            test = _subject(entry, bench)
+            # Once a step is known, its other breaks need not be made minimal all over again.
+            found = blaming.blame(test, light if known else None)
+            if known and _steps(found) not in known:
+                found = blaming.blame(test)
+            if found.named:
+                known.add(_steps(found))
+            by_file.setdefault(file, found)
+            entries.append(_with_blame(entry, found))
     notes = check.notes
     left = sum(one.blame is None for one in entries if one.change in COUNTS_AS_BROKEN)
     if left:
         notes = (*notes, f"{left} broken tests were not blamed; name them to repotrace blame")
     return check.model_copy(update={"tests": tuple(entries), "notes": notes})
+
+
+def _steps(blame: Blame) -> tuple[int, ...]:
+    return tuple(step.number for step in blame.steps)
 
 
 def _subject(entry: CheckedTest, bench: Bench) -> str:

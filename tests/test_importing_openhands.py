@@ -171,6 +171,7 @@ def test_sessions_are_found_where_the_agent_keeps_them(tmp_path: Path) -> None:
         folder = Path("/home/somebody/calc")
         (found,) = sessions_of(folder, environ, agents=["openhands"])
         assert (found.path.name, found.summary.workspace) == (name, str(folder))
+        assert found.size == sum(p.stat().st_size for p in OPENHANDS.rglob("*.json"))
         assert list(agent("openhands").sessions(environ, folder)) == [found.path]
     assert sessions_of(Path("/elsewhere"), {"HOME": str(home)}, agents=["openhands"]) == []
 

@@ -54,8 +54,8 @@ class Importer(Protocol):
 
     It may have `main(path)` besides, which gives the path that stands for the session of a path,
     where a session has several files. Where a file has several sessions, a path below it may name
-    one of them; `written(path)` tells then when that one was changed last, in seconds since 1970,
-    and its bytes, or None of any other path.
+    one of them. `written(path)` tells when a session was changed last, in seconds since 1970, and
+    its bytes; None where the file system tells that of the path.
     """
 
     @property

@@ -55,13 +55,10 @@ def written(path: Path) -> tuple[float, int] | None:
     if it is no such session."""
     if path.exists() or not path.parent.is_file():
         return None
-    from repotrace.storage.opencode import sessions, size
+    from repotrace.storage.opencode import changed
 
-    for row in sessions(path.parent):
-        if row.get("id") == path.name:
-            moment = moment_of(row.get("time_updated")) or 0
-            return moment / 1e9, size(path.parent, path.name)
-    return None
+    found = changed(path.parent, path.name)
+    return None if found is None else ((moment_of(found[0]) or 0) / 1e9, found[1])
 
 
 def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:

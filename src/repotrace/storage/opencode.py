@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,10 @@ MAGIC = b"SQLite format 3\0"
 """How the file of any SQLite database begins."""
 
 _TABLES = {"session", "message", "part"}
+_COLUMNS = (
+    *("id", "parent_id", "directory", "version", "title", "revert"),
+    *("time_created", "time_updated"),
+)
 
 
 def is_database(path: Path) -> bool:
@@ -36,17 +38,21 @@ def is_database(path: Path) -> bool:
 def sessions(path: Path) -> list[Record]:
     """The rows of all sessions, the newest first. Raises ImportFailed."""
     with _opened(path) as connection:
-        cursor = connection.execute("SELECT * FROM session ORDER BY time_created DESC, id")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        told = {row[1] for row in connection.execute("PRAGMA table_info(session)")}
+        names = [name for name in _COLUMNS if name in told]
+        query = f"SELECT {', '.join(names)} FROM session ORDER BY time_created DESC, id"
+        return [dict(zip(names, row, strict=True)) for row in connection.execute(query)]
 
 
-def size(path: Path, session_id: str) -> int:
-    """Bytes that the parts of a session take. Raises ImportFailed."""
-    query = "SELECT sum(length(data)) FROM part WHERE session_id = ?"
+def changed(path: Path, session_id: str) -> tuple[Any, int] | None:
+    """When a session was changed last, as the database tells it, and the bytes of its parts; None
+    if there is no such session. Raises ImportFailed."""
+    moment = "SELECT time_updated FROM session WHERE id = ?"
+    size = "SELECT sum(length(data)) FROM part WHERE session_id = ?"
     with _opened(path) as connection:
-        found = connection.execute(query, (session_id,)).fetchone()[0]
-        return found if isinstance(found, int) else 0
+        found = connection.execute(moment, (session_id,)).fetchone()
+        total = connection.execute(size, (session_id,)).fetchone()[0]
+    return None if found is None else (found[0], total if isinstance(total, int) else 0)
 
 
 def messages(path: Path, session_id: str) -> Iterator[tuple[Record, list[Record]]]:
@@ -54,20 +60,25 @@ def messages(path: Path, session_id: str) -> Iterator[tuple[Record, list[Record]
 
     What is no JSON is a record `unreadable`. Raises ImportFailed, at once or later.
     """
-    order = "ORDER BY m.time_created, m.id, p.id"
-    query = f"""
-        SELECT m.id, m.time_created, m.data, p.id, p.data
-        FROM message m LEFT JOIN part p ON p.message_id = m.id
-        WHERE m.session_id = ? {order}
-    """
+    # Names are put in order without what they stand for: a session may be larger than memory.
+    order = "SELECT id, time_created FROM message WHERE session_id = ? ORDER BY time_created, id"
+    owners = "SELECT message_id, id FROM part WHERE session_id = ? ORDER BY id"
+    parts: dict[Any, list[Any]] = {}
     with _opened(path) as connection:
-        rows = connection.execute(query, (session_id,))
-        for _, group in groupby(rows, key=itemgetter(0)):
-            listed = list(group)
-            name, created, data = listed[0][:3]
-            message = {"time": {"created": created}, **_record(data), "id": name}
-            parts = [{**_record(row[4]), "id": row[3]} for row in listed if row[3] is not None]
-            yield message, parts
+        names = connection.execute(order, (session_id,)).fetchall()
+        for owner, part in connection.execute(owners, (session_id,)):
+            parts.setdefault(owner, []).append(part)
+        for name, created in names:
+            message = {"time": {"created": created}, **_data(connection, "message", name)}
+            yield (
+                {**message, "id": name},
+                [{**_data(connection, "part", part), "id": part} for part in parts.get(name, ())],
+            )
+
+
+def _data(connection: sqlite3.Connection, table: str, name: Any) -> Record:
+    row = connection.execute(f"SELECT data FROM {table} WHERE id = ?", (name,)).fetchone()
+    return _record(row[0] if row is not None else None)
 
 
 def _record(data: Any) -> Record:

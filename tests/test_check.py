@@ -109,6 +109,23 @@ def test_an_assertion_that_was_turned_round(agent: AgentRun) -> None:
     assert check.exit_code == 0
 
 
+def test_a_test_that_is_skipped_from_outside_of_its_source(agent: AgentRun) -> None:
+    agent.edit("money.py", "a + b", "b + a")
+    agent.write(
+        "tests/conftest.py",
+        "import pytest\n\n\ndef pytest_collection_modifyitems(items):\n    for item in items:\n"
+        "        if item.name == 'test_half':\n"
+        "            item.add_marker(pytest.mark.skip('later'))\n",
+    )
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_half": "newly-skipped"}
+    blame = check.tests[0].blame
+    assert blame is not None
+    assert [step.number for step in blame.steps] == [2], blame.reason
+    assert check.exit_code == 0
+
+
 def test_the_budget_goes_to_the_nearest(agent: AgentRun) -> None:
     agent.write("tests/test_far.py", "def test_far():\n    assert True\n")
     agent.edit("money.py", "a // 2", "a // 3")
@@ -161,3 +178,16 @@ def test_a_suite_that_cannot_start(agent: AgentRun) -> None:
     assert check.exit_code == 2
     assert check.undecided == 4
     assert TESTS.count("def test_") == 3
+
+
+def test_by_program_in_a_folder(agent: AgentRun) -> None:
+    """As the page of the API has it: the folder of the project, and what to compare."""
+    from repotrace.runs import blame_run, check_run
+
+    agent.edit("money.py", "a // 2", "a // 3")
+    agent.end()
+    testing = agent.testing("grep -q '// 2' money.py")
+    found = check_run(agent.workspace, base="HEAD", testing=testing)
+    assert (found.broken, found.run_id, found.final.about) == (1, None, "the work tree")
+    (blame,) = blame_run(agent.workspace, "latest", testing=testing)
+    assert [step.number for step in blame.steps] == [1]

@@ -103,7 +103,7 @@ def check(
             opened.store,
             run,
             base=base,
-            workspace=workspace,
+            folder=workspace,
             tests=tests,
             budget=budget,
             testing=how_to_test(opened, test_cmd, timeout),

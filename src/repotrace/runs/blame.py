@@ -33,11 +33,18 @@ from repotrace.runs.observing import observed, of_outcomes
 from repotrace.runs.sides import Sides, sides_of_run
 from repotrace.runs.step_facts import StepFacts
 from repotrace.runs.test_sources import tests_in
-from repotrace.runs.testing_options import Testing, bench_for, workspace_of
-from repotrace.storage import Store
+from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
+from repotrace.runs.traces import Workspace, store_of
 from repotrace.storage.memo import Execution, KeptVerdict
 
 USUAL = Plan()
+
+LONGEST = 600.0
+"""Seconds for one execution of a test that was not yet seen to pass."""
+
+LEAST_TIME = 60.0
+PATIENCE = 10
+"""After that it may take so many times as long as when it passed, or `LEAST_TIME`."""
 
 
 class Moment(NamedTuple):
@@ -110,6 +117,7 @@ class Blaming:
         self.run = run
         self.options = options or BlameOptions()
         self.agent = AgentTests(bench.store, run)
+        self._took: dict[str, float] = {}
         self._facts = StepFacts(bench.store, run) if run is not None else None
         self._candidates = self._with_fingerprints(sides.candidates)
 
@@ -284,9 +292,24 @@ class Blaming:
         self, probe: Probe, test: str, selection: Sequence[str], worker: int
     ) -> Observation:
         execution = self.bench.execute(
-            probe.subject, selection, purpose=str(probe.purpose), alone=probe.alone, worker=worker
+            probe.subject,
+            selection,
+            purpose=str(probe.purpose),
+            alone=probe.alone,
+            worker=worker,
+            timeout=self._limit(test),
         )
-        return observed(execution, test)
+        seen = observed(execution, test)
+        if seen.passed and seen.duration is not None:
+            self._took[test] = max(seen.duration, self._took.get(test, 0.0))
+        return seen
+
+    def _limit(self, test: str) -> float | None:
+        """Seconds for one execution: a change may well have made an endless loop."""
+        if self.bench.options.timeout is not None:
+            return self.bench.options.timeout
+        took = self._took.get(test)
+        return LONGEST if took is None else max(LEAST_TIME, PATIENCE * took)
 
     def _search_in_parallel(self, searcher: Searcher, test: str, selection: Sequence[str]) -> None:
         jobs = self.options.jobs
@@ -334,7 +357,7 @@ class Blaming:
 
 
 def blame_run(
-    store: Store,
+    workspace: Workspace,
     run: Run | str,
     test: str | None = None,
     *,
@@ -344,10 +367,12 @@ def blame_run(
     """What broke a test of a run; without one, every test that fails at its end or that the run
     itself saw fail.
 
-    A command that is no pytest is judged as a whole where no test is named. Raises RepoTraceError
+    `workspace`: the folder of a project, or its store. A command that is no pytest is judged as a
+    whole where no test is named. Raises RepoTraceError
     if the files of the run were not kept, or nothing is known that runs its tests.
     """
-    found = store.runs.get(run) if isinstance(run, str) else run
+    store = store_of(workspace)
+    found = named_run(store, run) if isinstance(run, str) else run
     sides = sides_of_run(store, found)
     with bench_for(store, workspace_of(found), testing, run_id=found.id) as bench:
         blaming = Blaming(bench, sides, found, options)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from repotrace.blame import Verdict
+from repotrace.config import workspace_for
 from repotrace.errors import RepoTraceError
 from repotrace.records.blame import COUNTS_AS_BROKEN, Blame, Change, Check, CheckedTest
 from repotrace.records.run import Run
@@ -15,11 +17,15 @@ from repotrace.runs.blame import BlameOptions, Blaming
 from repotrace.runs.comparing import Say, check_sides, quiet
 from repotrace.runs.executions import Bench
 from repotrace.runs.sides import Sides, sides_of_commit, sides_of_run
-from repotrace.runs.testing_options import Testing, bench_for, workspace_of
+from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
+from repotrace.runs.traces import Workspace, store_of
 from repotrace.storage import Store
 
 BLAMED = 20
 """Broken tests that are blamed at once; the others are named."""
+
+_UNEXPLAINED = (Change.DELETED, Change.GONE, Change.SKIPPED, Change.XFAILED)
+"""What is blamed only where the source of the test does not tell who did it."""
 
 type OnBench = Callable[[Bench, Sides], None]
 
@@ -33,11 +39,11 @@ _NOT_BROKEN = {
 
 
 def check_run(
-    store: Store,
+    workspace: Workspace,
     run: Run | str | None = None,
     *,
     base: str | None = None,
-    workspace: Path | None = None,
+    folder: Path | None = None,
     tests: Sequence[str] = (),
     budget: int | None = None,
     testing: Testing | None = None,
@@ -45,20 +51,24 @@ def check_run(
     say: Say = quiet,
     on_bench: OnBench | None = None,
 ) -> Check:
-    """What `run` did to the tests of its workspace; without one, what differs between the commit
-    `base` and the work tree in `workspace`. Each break is blamed.
+    """What `run` did to the tests of its work tree; without one, what differs between the commit
+    `base` and the work tree, `folder` or `workspace` itself. Each break is blamed.
 
-    `tests`: node ids, files or folders; all by default. `budget`: so many tests at most, those
-    nearest to what changed first. `on_bench` is called before anything is executed.
+    `workspace`: the folder of a project, or its store. `tests`: node ids, files or folders; all by
+    default. `budget`: so many tests at most, those nearest to what changed first. `on_bench` is
+    called before anything is executed.
 
     Raises RepoTraceError if files were not kept, there is no such commit, or nothing is known that
     runs the tests; KeyboardInterrupt when it is interrupted.
     """
-    found = store.runs.get(run) if isinstance(run, str) else run
+    store = store_of(workspace)
+    if folder is None and not isinstance(workspace, Store):
+        folder = workspace_for(Path(workspace), os.environ)
+    found = named_run(store, run) if isinstance(run, str) else run
     if found is not None:
         sides, place = sides_of_run(store, found), workspace_of(found)
-    elif base is not None and workspace is not None:
-        sides, place = sides_of_commit(store, workspace, base), workspace
+    elif base is not None and folder is not None:
+        sides, place = sides_of_commit(store, folder, base), folder
     else:
         raise RepoTraceError("Nothing to check.", hint="Name a run, or a commit with --base.")
     run_id = found.id if found is not None else ""
@@ -82,9 +92,10 @@ def _blamed(
     for entry in check.tests:
         broken = entry.change in COUNTS_AS_BROKEN
         file = entry.test.partition("::")[0]
-        if not broken and entry.change != Change.NOT_COLLECTED:
+        hidden = entry.change in _UNEXPLAINED and entry.step is None and run is not None
+        if not broken and entry.change != Change.NOT_COLLECTED and not hidden:
             entries.append(entry)
-        elif not broken and file in by_file:
+        elif not broken and not hidden and file in by_file:
             entries.append(entry.model_copy(update={"blame": by_file[file]}))
         elif blamed >= BLAMED:
             entries.append(entry)
@@ -93,10 +104,10 @@ def _blamed(
             say(f"blaming {entry.test}")
             test = _subject(entry, bench)
             # Once a step is known, its other breaks need not be made minimal all over again.
-            found = blaming.blame(test, light if known else None)
-            if known and _steps(found) not in known:
+            found = blaming.blame(test, light if known or hidden else None)
+            if known and not hidden and _steps(found) not in known:
                 found = blaming.blame(test)
-            if found.named:
+            if found.named and broken:
                 known.add(_steps(found))
             by_file.setdefault(file, found)
             entries.append(_with_blame(entry, found))

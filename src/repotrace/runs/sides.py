@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from repotrace.blame import Candidate, candidates_of
 from repotrace.errors import RepoTraceError
 from repotrace.records.blame import Change, CheckedTest
-from repotrace.records.run import Run, StateQuality
+from repotrace.records.run import Run, RunStatus, StateQuality
 from repotrace.runs.states import StatesOfRun, required
 from repotrace.runs.test_sources import source_of
 from repotrace.storage import Store
@@ -103,13 +103,16 @@ def sides_of_run(store: Store, run: Run) -> Sides:
         notes.append(f"on inferred states: {last.reason or 'rebuilt from a transcript'}")
     if states.newest().state_id is None:
         notes.append(f"the files at the end were not kept; step {last.step_number} is the last one")
+    if run.status == RunStatus.RUNNING:
+        notes.append("the run has not ended; this is about what it did so far")
     told = run.attributes.get("end_state")
     if isinstance(told, dict) and told.get("equal") is False:
         names = ", ".join(map(str, list(told.get("differing") or [])[:5]))
         notes.append(f"the rebuilt end differs from the {told.get('against')} in {names}")
     candidates = candidates_of(run, steps)
     if candidates and candidates[0].state_id != base:
-        candidates = (Candidate(0, base), *candidates)
+        later = (replace(one, index=one.index + 1) for one in candidates)
+        candidates = (Candidate(0, base), *later)
     _refuse_without(store, dict.fromkeys([base, *(one.state_id for one in candidates), final]))
     return Sides(
         store,

@@ -46,6 +46,15 @@ def workspace_of(run: Run) -> Path:
     )
 
 
+def named_run(store: Store, ref: str) -> Run:
+    """The run of this id, prefix, or `latest`, with what programs have recorded by now.
+
+    Raises RunNotFound.
+    """
+    store.runs.ingest()
+    return store.runs.get(ref)
+
+
 def bench_for(
     store: Store, workspace: Path, testing: Testing | None = None, *, run_id: str = ""
 ) -> Bench:

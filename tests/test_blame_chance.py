@@ -275,6 +275,7 @@ def test_flaky_breaks_are_mostly_named_rightly() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.5), (0.1, 0.9)])
 def test_flaky_breaks_are_named_rightly_in_95_of_100_searches(before: float, after: float) -> None:
     right, wrong = rightly_named(before, after, searches=1000)
@@ -283,6 +284,7 @@ def test_flaky_breaks_are_named_rightly_in_95_of_100_searches(before: float, aft
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("rate", [0.3, 0.5, 0.7])
 def test_coins_are_no_proven_breaks(rate: float) -> None:
     """5,000 searches: at most a rate of 0.1 % would be 5; the exact tests say what to expect."""

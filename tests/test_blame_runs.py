@@ -152,6 +152,18 @@ def test_only_the_hunk_that_matters(plain: AgentRun) -> None:
     assert hunk.lines == ("@@ -41,1 +40,1 @@", "-good", "+bad")
 
 
+def test_secrets_in_hunks_are_masked(plain: AgentRun) -> None:
+    secret = "ghp_" + "".join(chr(97 + number % 26) for number in range(36))
+    plain.write("value.txt", f"token = {secret}\n")
+    plain.end()
+    found = plain.blame(command=GREP)
+    assert found.breaks[0].hunks is not None
+    assert "+token = " in " ".join(found.breaks[0].hunks[0].lines)
+    assert secret not in found.model_dump_json()
+    kept = [plain.store.home / name for name in ("runs.db", "runs.db-wal")]
+    assert not any(secret.encode() in path.read_bytes() for path in kept if path.exists())
+
+
 def test_two_breaks_in_turn(plain: AgentRun) -> None:
     plain.write("other.txt", "wrong\n")
     plain.write("note.txt", "1\n")
@@ -370,6 +382,19 @@ def test_every_failing_test_is_found(agent: AgentRun) -> None:
     assert [one.test for one in found] == [HALF, "tests/test_more.py::test_more"]
     assert [steps(one) for one in found] == [[1], [1]]
     assert agent.store.memo.verdicts(agent.id)[0].test == HALF
+
+
+def test_files_folders_and_what_is_not_there(agent: AgentRun) -> None:
+    agent.edit("money.py", "a // 2", "a // 3")
+    agent.end()
+    options = BlameOptions(QUICK)
+    testing = agent.testing()
+    found = blame_run(
+        agent.store, agent.run, "tests/test_more.py", testing=testing, options=options
+    )
+    assert [one.test for one in found] == ["tests/test_more.py::test_more"]
+    (one,) = blame_run(agent.store, agent.run, f"{HALF}x", testing=testing, options=options)
+    assert (one.verdict, one.exit_code, one.test_step) == ("no-such-test", 2, None)
 
 
 # --- The traps ------------------------------------------------------------------------------

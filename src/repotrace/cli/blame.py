@@ -88,9 +88,9 @@ def blame(
             raise typer.Exit(0)
         teller.announce(bench, len({one.state_id for one in sides.candidates}))
         try:
-            if not tests:
+            if not all("::" in test for test in tests) or not tests:
                 teller.stage(f"looking for failing tests {sides.about}")
-                tests = blaming.failing()
+            tests = blaming.meant(tests)
             for test in tests:
                 teller.stage(f"blaming {test or bench.line()}")
                 found = blaming.blame(test)

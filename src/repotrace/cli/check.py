@@ -19,7 +19,7 @@ from repotrace.cli.options import (
     open_runs,
     say,
 )
-from repotrace.config import workspace_for
+from repotrace.config import find_repository, workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.storage import LATEST
 
@@ -166,7 +166,9 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
     except RepoTraceError as error:
         raise RepoTraceError(
             f"No run was recorded in {workspace}, and no session of an agent was found for it.",
-            hint="Compare the work tree with a commit: repotrace check --base HEAD",
+            hint="Compare the work tree with a commit: repotrace check --base HEAD"
+            if find_repository(workspace)
+            else "Name a transcript: repotrace check --session PATH",
         ) from error
     note(f"no run was recorded here; imported {found.source} session {found.source_id}")
     return found

@@ -212,21 +212,44 @@ class Blaming:
         durations = sorted(one.duration for one in known if one.duration is not None)
         return durations[len(durations) // 2] if durations else None
 
-    def failing(self) -> list[str]:
+    def meant(self, tests: Sequence[str]) -> list[str]:
+        """The tests that are named; for files, folders and classes those below that fail."""
+        if not tests or not self.bench.command.pytest:
+            return list(tests) or self.failing()
+        found: dict[str, None] = {}
+        for test in tests:
+            if "::" in test and not self._is_class(test):
+                found[test] = None
+            else:
+                found.update(dict.fromkeys(self.failing(test.rstrip("/"))))
+        return list(found)
+
+    def _is_class(self, test: str) -> bool:
+        path, _, name = test.partition("::")
+        contents = [self.sides.read_final(path), self.sides.read_base(path)]
+        names = {one for content in contents if content for one in tests_in(content) or ()}
+        return name not in names and any(one.startswith(f"{name}::") for one in names)
+
+    def failing(self, below: str = "") -> list[str]:
         """The tests that fail on the final state, and those that the run itself saw fail.
 
-        Of a command that names no tests: itself, as the empty text.
+        `below`: of this file, folder or class only. Of a command that names no tests: itself, as
+        the empty text.
         """
         if not self.bench.command.pytest:
             return [""]
         last = self._candidates[-1].state_id
-        execution = self.bench.execute(Subject(last), purpose=str(Purpose.REPRODUCE))
+        execution = self.bench.execute(
+            Subject(last), [below] if below else [], purpose=str(Purpose.REPRODUCE)
+        )
         results = verdicts(execution.outcomes)
         collectors = {one.node_id for one in execution.outcomes if one.phase == "collect"}
         failing = [test for test, result in results.items() if result in FAILING]
         found = [test for test in failing if test not in collectors]
         found += [self._one_of(name) for name in failing if name in collectors]
         for test in self.agent.tests:
+            if below and not test.startswith((f"{below}::", f"{below}/")):
+                continue
             if any(seen.result in FAILING and "::" in test for seen in self.agent.of(test)):
                 found.append(test)
         return list(dict.fromkeys(found))
@@ -376,5 +399,5 @@ def blame_run(
     sides = sides_of_run(store, found)
     with bench_for(store, workspace_of(found), testing, run_id=found.id) as bench:
         blaming = Blaming(bench, sides, found, options)
-        tests = [test] if test is not None else blaming.failing()
+        tests = blaming.meant([test] if test is not None else [])
         return [blaming.blame(one) for one in tests]

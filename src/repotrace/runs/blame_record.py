@@ -40,6 +40,9 @@ from repotrace.runs.subjects import shown_hunk
 UNCAPTURED = "depends-on-uncaptured-files"
 """The verdict on a test that asks for files which no state holds."""
 
+NO_TEST = "no-such-test"
+"""The verdict on a name that no state has a test of."""
+
 _NOWHERE = frozenset(
     {Verdict.BROKEN_BEFORE, Verdict.ENVIRONMENT, Verdict.NEVER_PASSED, Verdict.UNDECIDED}
 )
@@ -77,6 +80,9 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
         if uncaptured:
             verdict = UNCAPTURED
             reason = f"it needs {', '.join(uncaptured)}, which no state holds"
+    executed = {one.kind for one in evidence}
+    if finding.verdict is Verdict.NEVER_PASSED and executed == {Kind.MISSING}:
+        verdict, reason = NO_TEST, "no state that was looked at has such a test"
     numbers = finding.steps
     if finding.verdict is Verdict.ENVIRONMENT and facts is not None:
         passed = [one.step_number for one in account.sightings if one.result not in FAILING]
@@ -103,7 +109,7 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
         message=_message(evidence),
         until=max((_number(one) for one in candidates), default=0),
         repaired=len(candidates) < account.all_states,
-        test_step=finding.test_step,
+        test_step=finding.test_step if verdict != NO_TEST else None,
         original_tests=finding.original_tests or account.tests == candidates[0].state_id,
         overlay=tuple(account.bench.subjects.overlay(candidates[0].state_id, account.tests)),
         uncaptured=uncaptured,
@@ -165,8 +171,10 @@ def _hunks(ids: Iterable[str], account: Account) -> Iterator[BlamedHunk]:
         change = account.bench.subjects.change(name)
         old = snapshots.read(change.before, change.path)
         if change.hunk is not None:
+            # The files of a state are exact; what is said of them goes to the database and out.
             lines = shown_hunk(change, split_lines(old or b""))
-            yield BlamedHunk(path=change.path, lines=tuple(lines))
+            redact = account.bench.options.redactor.redact
+            yield BlamedHunk(path=change.path, lines=tuple(map(redact, lines)))
             continue
         new = snapshots.read(change.after, change.path)
         what = "created" if old is None else "deleted" if new is None else "changed"

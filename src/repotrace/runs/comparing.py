@@ -276,8 +276,13 @@ class _Checking:
         lost = lost_assertions(before, after)
         if not lost:
             return None
-        gained = gained_assertions(before, after)
-        return CheckedTest(change=Change.WEAKENED, lost=tuple(lost), gained=tuple(gained), **about)
+        redact = self.bench.options.redactor.redact
+        return CheckedTest(
+            change=Change.WEAKENED,
+            lost=tuple(map(redact, lost)),
+            gained=tuple(map(redact, gained_assertions(before, after))),
+            **about,
+        )
 
     # --- Originals --------------------------------------------------------------------------
 

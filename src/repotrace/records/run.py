@@ -162,7 +162,7 @@ class RunTotals(Record):
     cost_usd: Decimal = Decimal(0)
     """Of the calls whose cost is known."""
     unpriced_calls: int = 0
-    """Calls that used tokens and whose cost is not known."""
+    """Calls whose cost is not known."""
     files_read: int = 0
     """Different paths."""
     files_modified: int = 0

@@ -59,7 +59,7 @@ class Spent(NamedTuple):
     tokens: int = 0
     cost: Decimal = Decimal(0)
     unpriced: int = 0
-    """Calls that used tokens and whose cost is not known."""
+    """Calls whose cost is not known."""
 
     def plus(self, other: Spent) -> Spent:
         """Both together."""
@@ -165,7 +165,7 @@ class Overview:
         rows = self._of_steps(query, run_id, step_ids)
         spent: dict[str, Spent] = {}
         for step_id, tokens, cost in rows:
-            call = Spent(1, tokens, Decimal(cost or 0), int(cost is None and tokens > 0))
+            call = Spent(1, tokens, Decimal(cost or 0), int(cost is None))
             name = _word(step_id)
             spent[name] = spent[name].plus(call) if name in spent else call
         return spent

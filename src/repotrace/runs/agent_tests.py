@@ -79,10 +79,10 @@ class AgentTests:
         last = seen[-1].step_number if seen else 0
         unsure = False
         for number, command in self._commands:
-            chose = _chose(command, test)
-            if chose:
+            ran = chose(command, test)
+            if ran:
                 last = max(last, number)
-            unsure = unsure or chose is None
+            unsure = unsure or ran is None
         if last:
             return "yes", last
         return ("unknown", None) if unsure else ("no", None)
@@ -93,7 +93,7 @@ class AgentTests:
         return str(found[-1].result) if found else None
 
 
-def _chose(command: StepCommand, test: str) -> bool | None:
+def chose(command: StepCommand, test: str) -> bool | None:
     """Whether a command of pytest ran a test, going by its arguments; None: who knows."""
     words = list(command.command.argv) or command.command_line.split()
     place = place_of_pytest(words)

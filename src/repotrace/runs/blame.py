@@ -32,7 +32,7 @@ from repotrace.runs.executions import Bench
 from repotrace.runs.observing import observed, of_outcomes
 from repotrace.runs.sides import Sides, sides_of_run
 from repotrace.runs.step_facts import StepFacts
-from repotrace.runs.test_sources import tests_in
+from repotrace.runs.test_sources import sources_in
 from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
 from repotrace.runs.traces import Workspace, store_of
 from repotrace.storage.memo import Execution, KeptVerdict
@@ -227,7 +227,7 @@ class Blaming:
     def _is_class(self, test: str) -> bool:
         path, _, name = test.partition("::")
         contents = [self.sides.read_final(path), self.sides.read_base(path)]
-        names = {one for content in contents if content for one in tests_in(content) or ()}
+        names = {one for content in contents if content for one in sources_in(content) or ()}
         return name not in names and any(one.startswith(f"{name}::") for one in names)
 
     def failing(self, below: str = "") -> list[str]:
@@ -258,7 +258,7 @@ class Blaming:
         """A test of a file that cannot be collected; the file itself if none is known."""
         for one in reversed(self._candidates):
             content = self.bench.store.snapshots.read(one.state_id, collector)
-            names = tests_in(content) if content is not None else None
+            names = sources_in(content) if content is not None else None
             for name in names or ():
                 if name.rpartition("::")[2].startswith("test"):
                     return f"{collector}::{name}"

@@ -29,7 +29,7 @@ class TestSource:
 
 
 @lru_cache(maxsize=500)
-def tests_in(source: bytes) -> dict[str, TestSource] | None:
+def sources_in(source: bytes) -> dict[str, TestSource] | None:
     """The functions and methods of a file by name; None if it is no Python."""
     try:
         tree = ast.parse(source)
@@ -41,7 +41,7 @@ def tests_in(source: bytes) -> dict[str, TestSource] | None:
 def source_of(source: bytes | None, test: str) -> TestSource | None:
     """The source of a test by its node id; None if the file does not have it."""
     name = test.partition("::")[2].partition("[")[0].partition(" ")[0]
-    return (tests_in(source) or {}).get(name) if source is not None and name else None
+    return (sources_in(source) or {}).get(name) if source is not None and name else None
 
 
 def lost_assertions(before: TestSource, after: TestSource) -> list[str]:

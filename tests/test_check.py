@@ -169,6 +169,17 @@ def test_a_runner_that_names_only_what_fails(tmp_path: Path) -> None:
     assert [step.number for step in blame.steps] == [2]
 
 
+def test_a_suite_that_is_killed(agent: AgentRun) -> None:
+    agent.edit("money.py", "    return a // 2", "    import os\n    os.abort()")
+    agent.end()
+    check = agent.check()
+    messages = {one.test.rpartition("::")[2]: one.message for one in check.tests}
+    assert changes(check) == dict.fromkeys(["test_half", "test_none", "test_more"], "undecided")
+    assert "as far as this: killed by SIGABRT" in messages["test_half"]
+    assert messages["test_more"].startswith("not reached: killed by SIGABRT")
+    assert (check.exit_code, check.summary) == (2, "checked 1 of 4 · 0 broken · 3 undecided")
+
+
 def test_a_suite_that_cannot_start(agent: AgentRun) -> None:
     agent.write("tests/conftest.py", "import nothing_of_this_name\n")
     agent.end()

@@ -122,6 +122,9 @@ def _junit(check: Check) -> str:
         elif entry.change in COUNTS_AS_UNDECIDED:
             kind = "error"
         else:
+            told = [words_of(entry), *(f"- {text}" for text in entry.lost), step_words(entry)]
+            output = ElementTree.SubElement(case, "system-out")
+            output.text = _xml("\n".join(line for line in told if line) + "\n")
             continue
         problem = ElementTree.SubElement(case, kind, message=_xml(words_of(entry)))
         problem.set("type", entry.change)
@@ -136,7 +139,7 @@ def _junit(check: Check) -> str:
             ElementTree.SubElement(case, "error", message=message, type="incomplete")
     rest = check.total - len(check.tests) - len(check.unchecked)
     if rest > 0:
-        _case(suite, f"{rest} other tests")
+        _case(suite, f"{rest} other {'test' if rest == 1 else 'tests'}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

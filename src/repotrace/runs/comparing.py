@@ -193,11 +193,16 @@ class _Checking:
 
     def compared(self, base: Results, final: Results) -> list[CheckedTest]:
         found = []
+        stuck = next((test for test in base.tests if test not in final.tests), None)
         for test in dict.fromkeys([*base.tests, *final.tests]):
             if not self._is_wanted(test) and test != base.execution.command_line:
                 continue
             entry = self.entry(test, base, final)
             if entry is not None:
+                if test == stuck and entry.change == Change.UNDECIDED and not final.ended:
+                    ending = final.execution.command.ending
+                    message = f"the suite came as far as this: {ending}"
+                    entry = entry.model_copy(update={"message": message})
                 by_agent, step = self.agent.ran(test)
                 about = {
                     "by_agent": by_agent,

@@ -78,8 +78,7 @@ def _totals(connection: sqlite3.Connection, run_id: str) -> RunTotals:
         **dict(zip(_TOKENS, tokens, strict=True)),
         cost_usd=sum((Decimal(cost) for (cost,) in costs), Decimal(0)),
         unpriced_calls=one(
-            "SELECT count(*) FROM llm_interactions"
-            " WHERE run_id = :run AND cost_usd IS NULL"
+            "SELECT count(*) FROM llm_interactions WHERE run_id = :run AND cost_usd IS NULL"
         )[0],
         files_read=one(
             "SELECT count(DISTINCT file_path) FROM file_reads WHERE run_id = :run AND kind = 'read'"

@@ -48,6 +48,17 @@ def test_check_and_blame(agent: AgentRun) -> None:
     assert json.loads(done.stdout)["blames"][0]["steps"][0]["number"] == 2
 
 
+def test_from_a_folder_below(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    below = agent.workspace / "tests"
+    done = repotrace("check", "test_more.py", "--test-cmd", PYTEST, cwd=below)
+    assert done.stdout.decode().splitlines()[-1] == "checked 1 of 1 · 0 broken · 0 undecided"
+    words = ("test_money.py::test_half", "--no-reduce", "--test-cmd", PYTEST)
+    done = repotrace("blame", *words, cwd=below)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().startswith(f"{HALF}\n  broken by  step 2")
+
+
 def test_formats(agent: AgentRun) -> None:
     repotrace = agent.shell
     done = repotrace("check", "--test-cmd", PYTEST, "--format", "json")

@@ -33,7 +33,7 @@ def blame(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN] [TEST]...", help="A run, and ids of tests; default: failing"),
+        typer.Argument(metavar="RUN|TEST", help="A run, and ids of tests; default: failing"),
     ] = None,
     test_cmd: TestCommandOption = None,
     jobs: JobsOption = 1,

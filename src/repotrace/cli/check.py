@@ -53,7 +53,7 @@ def check(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN] [TEST]...", help="A run, and tests: ids, files or folders"),
+        typer.Argument(metavar="RUN|TEST", help="A run, and tests: ids, files or folders"),
     ] = None,
     session: Annotated[
         str | None,
@@ -140,12 +140,24 @@ def split_words(
 ) -> tuple[str | None, list[str]]:
     """The run that the first word names, if it names one, and the tests."""
     if not words or not allow_run:
-        return None, words
+        return None, [_from_the_root(test) for test in words]
     first = words[0]
     is_run = first == LATEST or _RUN_ID.fullmatch(first) is not None
     if not is_run and "/" not in first and "::" not in first and not Path(first).exists():
         is_run = opened.store.runs.named(first) is not None
-    return (first, words[1:]) if is_run else (None, words)
+    ref, tests = (first, words[1:]) if is_run else (None, words)
+    return ref, [_from_the_root(test) for test in tests]
+
+
+def _from_the_root(test: str) -> str:
+    """A test that is named from the current folder, as it is named from that of the work tree."""
+    path, mark, name = test.partition("::")
+    here = Path.cwd() / path
+    root = workspace_for(Path.cwd(), os.environ)
+    if not path or not here.exists():
+        return test
+    inside = os.path.relpath(os.path.realpath(here), root)
+    return test if inside.split("/")[0] == ".." else f"{inside}{mark}{name}"
 
 
 def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:

@@ -191,6 +191,31 @@ def test_a_suite_that_cannot_start(agent: AgentRun) -> None:
     assert TESTS.count("def test_") == 3
 
 
+def test_a_file_that_no_state_holds(tmp_path: Path) -> None:
+    """`local.txt` is ignored by git. Its test fails on both sides; that says nothing of the run."""
+    text = "def test_local():\n    assert open('local.txt').read()\n"
+    agent = AgentRun(Shell(tmp_path), PROJECT | {"tests/test_local.py": text})
+    (agent.workspace / "local.txt").write_text("needed\n")
+    agent.edit("money.py", "a + b", "b + a")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_local": "undecided"}
+    assert check.tests[0].message.endswith('link = ["local.txt"]')
+    assert (check.exit_code, check.summary) == (2, "checked 4 of 5 · 0 broken · 1 undecided")
+
+
+def test_a_file_that_never_could_be_collected(tmp_path: Path) -> None:
+    files = {"tests/test_odd.py": "import nothing_of_this_name\n"}
+    agent = AgentRun(Shell(tmp_path), PROJECT | files)
+    agent.edit("money.py", "a + b", "b + a")
+    agent.write("tests/test_new.py", "import nothing_like_that\n")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"tests/test_odd.py": "undecided", "tests/test_new.py": "undecided"}
+    assert "before and after" in {one.test: one.message for one in check.tests}["tests/test_odd.py"]
+    assert (check.exit_code, check.summary) == (2, "checked 4 of 4 · 0 broken · 2 undecided")
+
+
 def test_by_program_in_a_folder(agent: AgentRun) -> None:
     """As the page of the API has it: the folder of the project, and what to compare."""
     from repotrace.runs import blame_run, check_run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +34,7 @@ from repotrace.runs.executions import Bench
 from repotrace.runs.hunks import split_lines
 from repotrace.runs.step_facts import StepFacts
 from repotrace.runs.subjects import shown_hunk
+from repotrace.runs.uncaptured import uncaptured_in
 
 UNCAPTURED = "depends-on-uncaptured-files"
 """The verdict on a test that asks for files which no state holds."""
@@ -46,10 +45,6 @@ NO_TEST = "no-such-test"
 _NOWHERE = frozenset(
     {Verdict.BROKEN_BEFORE, Verdict.ENVIRONMENT, Verdict.NEVER_PASSED, Verdict.UNDECIDED}
 )
-_QUOTED = re.compile(
-    r"['\"]([^'\"\n]{1,300})['\"]|(?:^|\s)([\w./-]+/[\w./-]+|[\w-]+\.\w+)(?=[:,\s]|$)"
-)
-_MISSING = re.compile(r"No such file|FileNotFound|not found|cannot open|ENOENT|does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,34 +237,12 @@ def _message(evidence: Sequence[Evidence]) -> str:
 
 
 def _uncaptured(evidence: Sequence[Evidence], account: Account) -> list[str]:
-    """What the failing test names, the project has and the state lacks."""
+    """What the failing test names, the project has and the final state lacks."""
     bench, state = account.bench, account.candidates[-1].state_id
     sources = [one.source for one in evidence if not one.given and one.state_id == state]
     found: dict[str, None] = {}
     for execution in bench.store.memo.executions(ids=sources[:3]) if sources else ():
         texts = [one.message or "" for one in execution.outcomes if one.failed]
         texts += [execution.command.stdout.text, execution.command.stderr.text]
-        for line in "\n".join(texts).splitlines():
-            if not _MISSING.search(line):
-                continue
-            for match in _QUOTED.finditer(line):
-                path = _inside(match[1] or match[2], execution.command.cwd)
-                if path and _is_only_here(path, bench, state):
-                    found[path] = None
+        found.update(dict.fromkeys(uncaptured_in("\n".join(texts), execution, bench)))
     return sorted(found)[:10]
-
-
-def _inside(path: str, root: str) -> str | None:
-    """A path that a program named, relative to the root of the state that it ran in."""
-    path = os.path.normpath(path)
-    if path.startswith("/"):
-        if not root or not path.startswith(f"{root}/"):
-            return None
-        path = os.path.relpath(path, root)
-    return None if path.startswith("..") or path == "." else path
-
-
-def _is_only_here(path: str, bench: Bench, state: str) -> bool:
-    if path in bench.options.settings.link or not (bench.workspace / path).exists():
-        return False
-    return bench.store.snapshots.read(state, path) is None and not bench.has_folder(state, path)

@@ -22,6 +22,7 @@ from repotrace.runs.nearness import by_nearness
 from repotrace.runs.observing import is_pytest, observed
 from repotrace.runs.sides import Sides
 from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of
+from repotrace.runs.uncaptured import uncaptured_in
 from repotrace.storage.memo import Execution
 
 PASSING = frozenset({TestResult.PASSED, TestResult.XPASSED})
@@ -228,7 +229,7 @@ class _Checking:
                     return CheckedTest(change=Change.FIXED, **about)
                 return None
             if before in FAILING and after in FAILING:
-                return CheckedTest(change=Change.FAILED_BEFORE, message=message, **about)
+                return self._failed_before(about, message, final)
             if before in FAILING and after is None and self.bench.command.pytest:
                 return self._missing(about, test, final)
             return None
@@ -254,6 +255,30 @@ class _Checking:
             return CheckedTest(change=Change.FIXED, **about) if error is not None else None
         change = Change.NEW_FAILING if after in FAILING else Change.NEW
         return CheckedTest(change=change, message=message, **about)
+
+    def _failed_before(self, about: dict[str, Any], message: str, final: Results) -> CheckedTest:
+        """A test that fails on both sides, perhaps for want of a file that no state holds."""
+        paths = sorted(set(uncaptured_in(message, final.execution, self.bench)))
+        if not paths:
+            return CheckedTest(change=Change.FAILED_BEFORE, message=message, **about)
+        link = ", ".join(f'"{path}"' for path in paths)
+        message = (
+            f"it needs {', '.join(paths)}, which no state holds; add to [tool.repotrace.check]:"
+            f" link = [{link}]"
+        )
+        return CheckedTest(change=Change.UNDECIDED, message=message, **about)
+
+    def uncollected(self, base: Results, final: Results) -> list[CheckedTest]:
+        """Files that cannot be collected and of whose tests nothing is known."""
+        found = []
+        for file, message in final.uncollected.items():
+            folder = file.rstrip("/")
+            if any(test.startswith((f"{folder}::", f"{folder}/")) for test in base.tests):
+                continue
+            when = "before and after" if file in base.uncollected else "after"
+            told = f"it cannot be collected, {when}: {message}"
+            found.append(CheckedTest(test=file, change=Change.UNDECIDED, message=told))
+        return found
 
     def _missing(self, about: dict[str, Any], test: str, final: Results) -> CheckedTest:
         """A test that the final suite told nothing of."""
@@ -353,12 +378,19 @@ def check_sides(
     base.beside(final)
     final.beside(base)
     entries = checking.with_originals(checking.compared(base, final))
+    entries += checking.uncollected(base, final)
+    if base.tests and all(result in FAILING for result in base.tests.values()):
+        checking.notes.append(
+            "no test passed on the base; do the copies lack something? see: link, setup and env in"
+            " [tool.repotrace.check]"
+        )
     entries = [one.model_copy(update={"step": sides.step_of(one)}) for one in entries]
     entries.sort(key=lambda one: (_ORDER.get(Change(one.change), 99), one.test))
     every = dict.fromkeys([*base.tests, *final.tests])
     every = {test: None for test in every if test == bench.line() or checking._is_wanted(test)}
     undecided = {one.test for one in entries if one.change == Change.UNDECIDED}
     undecided |= {one.test for one in entries if one.change == Change.NOT_COLLECTED}
+    undecided &= every.keys()
     return Check(
         run_id=run.id if run is not None else None,
         agent=run.agent if run is not None else None,

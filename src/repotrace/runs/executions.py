@@ -109,8 +109,8 @@ class Bench:
         """The command for these tests, as people would type it."""
         return self.command.line(tests)
 
-    def has_folder(self, state_id: str, path: str) -> bool:
-        """Whether a state has files below a path."""
+    def has(self, state_id: str, path: str) -> bool:
+        """Whether a state has such a file, or files below it."""
         tree = self.store.snapshots.state(state_id).tree
         return Tree(self.store.snapshots.reader, tree).entry(os.fsencode(path)) is not None
 

@@ -178,30 +178,100 @@ def test_each_answer_counts_once(store: Store) -> None:
 
 
 def test_the_database_the_files_and_the_export_tell_the_same(tmp_path: Path) -> None:
-    exported = events_of(OPENCODE) + events_of(OPENCODE_PART)
+    exported = events_of(OPENCODE)
     kept = database(tmp_path / "opencode.db", exports())
     stored = files(tmp_path / "storage", exports())
     for path in (kept, stored):
         assert detect(path).NAME == "opencode"
-        found = sorted(events_of(path), key=lambda event: (event["run"], event["id"]))
-        assert found == sorted(exported, key=lambda event: (event["run"], event["id"]))
+        found = events_of(path)
+        # An export holds no other session; what the sub-agent did is all that it lacks.
+        assert [event for event in found if event in exported] == exported
+        told = [e["data"].get("description") for e in found if e not in exported]
+        assert [words for words in told if words] == ["read NOTES", "It is fine."]
+    assert events_of(kept) == events_of(stored)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["opencode.db", "storage"]
     assert list(transcripts_in(tmp_path)) == [kept, stored]
 
 
-def test_a_sub_agent_is_a_run_of_its_own(store: Store, tmp_path: Path) -> None:
+def test_what_a_sub_agent_did_is_part_of_the_step_that_started_it(
+    store: Store, tmp_path: Path
+) -> None:
     kept = database(tmp_path / "opencode.db", exports())
     whole, part = exports()
-    (_, run, _), (_, child, steps) = imported_runs(store, kept / whole["info"]["id"])
-    assert (child.parent_run_id, child.task) == (run.id, "Look at NOTES")
-    assert [step.description for step in steps] == ["read NOTES", "It is fine."]
-    assert [r.id for _, r, _ in imported_runs(store, kept / part["info"]["id"])] == [child.id]
+    ((_, run, steps),) = imported_runs(store, kept / whole["info"]["id"])
+    task = next(step for step in steps if step.description == "task Look at it")
+    below = [step for step in steps if step.parent_id == task.id]
+    assert [step.description for step in below] == ["read NOTES", "It is fine."]
+    assert [step.step_number for step in below] == [task.step_number + 1, task.step_number + 2]
+    assert not [step for step in steps if step.description.startswith("User:")]
+    alone = Store(tmp_path / "alone")
+    (_, parent, _), (_, child, _) = (
+        imported_runs(alone, path)[0] for path in (OPENCODE, OPENCODE_PART)
+    )
+    for name in ("llm_calls", "input_tokens", "output_tokens"):
+        both = getattr(parent.totals, name) + getattr(child.totals, name)
+        assert getattr(run.totals, name) == both
+    asked = [call for call in store.runs.interactions(run.id) if call.step_id == below[0].id]
+    assert [message["role"] for message in asked[0].messages] == ["user"]
+    # Named by itself it comes with the session that it belongs to, and again is no more.
+    found = imported_runs(store, kept / part["info"]["id"])
+    assert [(r.id, len(s)) for _, r, s in found] == [(run.id, len(steps))]
     stored = files(tmp_path / "storage", exports())
-    (name,) = (stored / "session").glob(f"*/{whole['info']['id']}.json")
-    assert detect(name).NAME == "opencode"
-    assert [r.id for _, r, _ in imported_runs(store, name)] == [run.id, child.id]
+    for session in (whole, part):
+        (path,) = (stored / "session").glob(f"*/{session['info']['id']}.json")
+        assert detect(path).NAME == "opencode"
+        assert [r.id for _, r, _ in imported_runs(store, path)] == [run.id]
+    assert len(store.runs.list()) == 1
     with pytest.raises(ImportFailed, match="holds no session"):
         events_of(kept / "ses_other")
+
+
+def test_a_sub_agent_that_no_step_tells_of_is_a_run_of_its_own(
+    store: Store, tmp_path: Path
+) -> None:
+    whole, part = exports()
+    for message in whole["messages"]:
+        for told in message["parts"]:
+            if told.get("tool") == "task":
+                del told["state"]["metadata"]
+    kept = database(tmp_path / "opencode.db", [whole, part])
+    (_, run, _), (_, child, steps) = imported_runs(store, kept)
+    assert (child.parent_run_id, child.task) == (run.id, "Look at NOTES")
+    assert [step.description for step in steps] == ["read NOTES", "It is fine."]
+    assert {step.parent_id for step in steps} == {None}
+    # So is one whose parent is not there, and those that name each other.
+    ((_, child, _),) = imported_runs(Store(tmp_path / "alone"), OPENCODE_PART)
+    assert child.parent_run_id == run.id
+    whole["info"]["parentID"] = part["info"]["id"]
+    kept = database(tmp_path / "circle.db", [whole, part])
+    assert len(imported_runs(Store(tmp_path / "circle"), kept)) == 2
+
+
+def test_a_sub_agent_that_is_asked_again_goes_on_in_the_later_step(
+    store: Store, tmp_path: Path
+) -> None:
+    whole, part = exports()
+    (message,) = (m for m in whole["messages"] if any(p.get("tool") == "task" for p in m["parts"]))
+    (place,) = (n for n, p in enumerate(message["parts"]) if p.get("tool") == "task")
+    again = json.loads(json.dumps(message["parts"][place]))
+    again |= {"id": again["id"] + "z", "callID": "c8z"}
+    first, second = part["messages"][0], json.loads(json.dumps(part["messages"][-1]))
+    end = again["state"]["time"]["end"]
+    again["state"]["time"] = {"start": end + 100, "end": end + 900}
+    message["parts"].insert(place + 1, again)
+    more = []
+    for number, told in enumerate((json.loads(json.dumps(first)), second)):
+        told["info"]["id"] += "z"
+        told["info"]["time"] = {"created": end + 200 + number, "completed": end + 300 + number}
+        for one in told["parts"]:
+            one["id"] += "z"
+            one["messageID"] = told["info"]["id"]
+        more.append(told)
+    part["messages"] += more
+    ((_, _, steps),) = imported_runs(store, database(tmp_path / "opencode.db", [whole, part]))
+    tasks = [step for step in steps if step.description == "task Look at it"]
+    told = [[s.description for s in steps if s.parent_id == task.id] for task in tasks]
+    assert told == [["read NOTES", "It is fine."], ["It is fine."]]
 
 
 def test_sessions_of_a_folder_are_found_in_the_database(tmp_path: Path) -> None:
@@ -320,7 +390,9 @@ _ODD = st.recursive(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_odd_values_give_events_or_import_failed(data: st.DataObject, tmp_path: Path) -> None:
     session = exports()[0]

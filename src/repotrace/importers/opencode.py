@@ -1,14 +1,15 @@
 """Sessions of OpenCode: in its database, in the files of older versions, and exported.
 
 A database holds many; a path below it, `opencode.db/ses_…`, names one of them. Sub-agents have
-sessions of their own, which come with the one that they belong to.
+sessions of their own, which come with the one that they belong to: as parts of the step that
+started them, or as runs that name their parent where no step tells of them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +64,20 @@ def written(path: Path) -> tuple[float, int] | None:
 
 def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
     """The events of the sessions at a path, the newest first."""
-    found = False
+    found: dict[str, _Source] = {}
     for source in _sources(path, progress):
-        found = True
-        yield from Session(source.info, source.messages).events()
+        found.setdefault(text_of(source.info.get("id")), source)
     if not found:
         raise ImportFailed(f"{path} holds no session of OpenCode.")
+    parents = {name: text_of(source.info.get("parentID")) for name, source in found.items()}
+
+    def started(name: str, by: str) -> _Source | None:
+        return found.pop(name, None) if name and parents.get(name) == by else None
+
+    for name in sorted(found, key=lambda name: len(_above(name, parents))):
+        alone = found.pop(name, None)
+        if alone is not None:
+            yield from Session(alone.info, alone.messages, started).events()
 
 
 def _sources(path: Path, progress: Progress) -> Iterator[_Source]:
@@ -106,11 +115,23 @@ def _exported(path: Path, value: Record) -> Iterator[_Source]:
     yield _Source(info, iter(messages))
 
 
+def _above(name: str, parents: Mapping[str, str]) -> list[str]:
+    """The sessions there are that a session is a part of, the nearest first."""
+    found: list[str] = []
+    while parents.get(name) in parents and parents[name] not in found and len(found) < 100:
+        name = parents[name]
+        found.append(name)
+    return found
+
+
 def _families(infos: Iterable[Record], wanted: str | None) -> list[Record]:
-    """The sessions, or the one that is wanted with those of its sub-agents."""
+    """The sessions, or those that the one that is wanted belongs with: sub-agents, and what
+    started it if it is one."""
     listed = list(infos)
     if wanted is None:
         return listed
+    parents = {text_of(info.get("id")): text_of(info.get("parentID")) for info in listed}
+    wanted = [wanted, *_above(wanted, parents)][-1]
     found = {wanted}
     for _ in range(20):
         more = {text_of(i.get("id")) for i in listed if text_of(i.get("parentID")) in found}

@@ -37,8 +37,8 @@ def told(call: Call, state: Data) -> Result:
         )
     text = text_of(state.get("output"))
     facts = {"title": state["title"]} if isinstance(state.get("title"), str) else {}
-    child = metadata.get("sessionId", metadata.get("sessionID"))
-    if isinstance(child, str) and call.tool.action is Action.AGENT:
+    child = sub_session(call, state)
+    if child:
         facts["session"] = child
     if call.tool.action is Action.RUN:
         return _ran(text, metadata)._replace(metadata=facts)
@@ -48,6 +48,13 @@ def told(call: Call, state: Data) -> Result:
         reads=_reads(call, metadata),
         metadata=facts,
     )
+
+
+def sub_session(call: Call, state: Data) -> str:
+    """The session of the sub-agent that a call started; empty if it is not told."""
+    metadata = _object(state.get("metadata"))
+    child = metadata.get("sessionId", metadata.get("sessionID"))
+    return child if isinstance(child, str) and call.tool.action is Action.AGENT else ""
 
 
 def _object(value: Any) -> Data:

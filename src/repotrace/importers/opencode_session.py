@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,13 @@ from repotrace.importers.building import (
     text_of,
     tolerant,
 )
-from repotrace.records.events import derived_run_id
+from repotrace.records.events import Kind, derived_run_id
 from repotrace.records.run import RunStatus, StepType
 
 type Record = dict[str, Any]
+type Messages = Iterator[tuple[Record, list[Record]]]
+type Started = Callable[[str, str], tuple[Record, Messages] | None]
+"""Finds the session of a sub-agent by its name and that of the session which started it; once."""
 
 _SOURCE = "opencode"
 _TICK = 1_000_000
@@ -52,10 +55,13 @@ class _Answer:
 
 
 class Session:
-    """A session whose events are made. `messages` come with their parts, in order."""
+    """A session whose events are made. `messages` come with their parts, in order.
 
-    def __init__(self, info: Record, messages: Iterator[tuple[Record, list[Record]]]) -> None:
-        self._info, self._messages = info, messages
+    What the sub-agents did that `started` finds is told within the steps that started them.
+    """
+
+    def __init__(self, info: Record, messages: Messages, started: Started) -> None:
+        self._info, self._messages, self._started_by = info, messages, started
         self._builder = Builder(_SOURCE, text_of(info.get("id")) or "session", AGENT)
         self._time = _moment(info, "created") or 0
         self._thread = Thread()
@@ -63,28 +69,67 @@ class Session:
         self._status, self._error = RunStatus.COMPLETED, ""
         self._steps: dict[str, str] = {}
         """The step of each call."""
+        self._seen: set[str] = set()
+        """Messages that were told."""
+        self._next: tuple[Record, list[Record]] | None = None
+        """The message that is to be told next."""
+        self._parts: dict[str, Session] = {}
+        """Sub-agents by the names of their sessions."""
+        self._step_id = ""
+        """Of a sub-agent: the step that started it, or went on with it."""
 
     def events(self) -> Events:
         """The events of the session."""
-        builder = self._builder
-        first = next(self._messages, None)
+        self._next = first = next(self._messages, None)
         if not self._time and first is not None:
             self._time = _moment(first[0], "created") or 0
         yield self._started(first[0] if first else {})
-        seen: set[str] = set()
-        while first is not None:
-            message, parts = first
-            name = text_of(message.get("id")) or f"message {len(seen)}"
-            if name in seen:
+        yield from self._told()
+        yield from self._ended()
+        yield from self._builder.finished(self._status, self._error or None)
+
+    def _told(self, until: int | None = None) -> Events:
+        """The messages that are left, or those of them up to a moment."""
+        builder = self._builder
+        while self._next is not None:
+            message, parts = self._next
+            if until is not None and (_moment(message, "created") or 0) > until:
+                return
+            name = text_of(message.get("id")) or f"message {len(self._seen)}"
+            if name in self._seen:
                 builder.damage.duplicate += 1
             else:
-                seen.add(name)
+                self._seen.add(name)
                 role = text_of(message.get("role")) or "message"
                 made = self._message(name, message, parts)
                 yield from tolerant(builder, name, role, message, made)
-            first = next(self._messages, None)
+            self._next = next(self._messages, None)
+
+    def _ended(self) -> Events:
+        """What comes behind all messages."""
+        for part in self._parts.values():
+            yield from self._within(part, part._step_id)
+            yield from _below(part._step_id, part._ended())
         yield from self._taken_back()
-        yield from builder.finished(self._status, self._error or None)
+
+    def _sub_agent(self, name: str, step_id: str, until: int | None) -> Events:
+        """What a sub-agent did up to a moment, in the step that started it or went on with it."""
+        part = self._parts.get(name)
+        if part is None:
+            found = self._started_by(name, text_of(self._info.get("id")))
+            if found is None:
+                return
+            part = self._parts[name] = Session(*found, self._started_by)
+            part._builder, part._steps, part._seen = self._builder, self._steps, self._seen
+            part._next = next(part._messages, None)
+        part._step_id = step_id
+        yield from self._within(part, step_id, until)
+
+    def _within(self, part: Session, step_id: str, until: int | None = None) -> Events:
+        folder = self._builder.cwd
+        self._builder.cwd = text_of(part._info.get("directory")) or folder
+        yield from _below(step_id, part._told(until))
+        self._builder.cwd = folder
 
     def _started(self, message: Record) -> Any:
         cwd = self._info.get("directory")
@@ -137,7 +182,8 @@ class Session:
                 yield from self._unknown(name, part)
         self._thread.say({"role": "user", "content": shown})
         said = "\n\n".join(word for word in words if word.strip())
-        if said:
+        # A sub-agent is asked by the call that started it, or goes on with it.
+        if said and not self._step_id:
             yield from builder.prompt(name, self._time, said)
 
     def _compacted(self, name: str, part: Record) -> Events:
@@ -259,9 +305,15 @@ class Session:
         answer.step_id = answer.step_id or step_id
         answer.parts.append({"type": "tool_call", "id": call_id, "name": tool, "arguments": given})
         call = builder.opened(call_id)
-        if call is None or state.get("status") not in ("completed", "error"):
+        if call is None:
             return
-        ended = _moment(state, "end") or begun
+        done = state.get("status") in ("completed", "error")
+        ended = (_moment(state, "end") if done else None) or begun
+        child = results.sub_session(call, state)
+        if child:
+            yield from self._sub_agent(child, step_id, ended if ended > begun else None)
+        if not done:
+            return
         self._time = max(self._time, ended)
         result = results.told(call, state)
         answer.results.append({"type": "tool_result", "id": call_id, "content": result.text})
@@ -303,7 +355,8 @@ class Session:
         )
         facts: Data = {"metadata": {"path": paths[0] if paths else "files", "paths": paths}}
         told = f"The user went back to before message {text_of(revert['messageID'])}"
-        yield from self._builder.moment("revert", self._time, StepType.EXTERNAL, told, **facts)
+        key = f"revert {text_of(self._info.get('id'))}" if self._step_id else "revert"
+        yield from self._builder.moment(key, self._time, StepType.EXTERNAL, told, **facts)
 
     def _unknown(self, name: str, part: Record) -> Events:
         kind = f"part {text_of(part.get('type')) or 'without a type'}"
@@ -311,6 +364,14 @@ class Session:
         key = text_of(part.get("id")) or name
         told = {fact: value for fact, value in part.items() if fact not in _PLACE}
         yield from self._builder.unknown(f"part {key} {name}", self._time, kind, told)
+
+
+def _below(step_id: str, events: Events) -> Events:
+    """Events of which the steps are parts of a step, where they are not parts of another."""
+    for event in events:
+        if event["kind"] == Kind.STEP_STARTED:
+            event["data"].setdefault("parent_id", step_id)
+        yield event
 
 
 def _object(value: Any) -> Record:

@@ -179,6 +179,58 @@ def test_a_sub_agent_comes_with_its_session() -> None:
     assert is_transcript(part)
 
 
+def test_what_a_sub_agent_did_is_part_of_the_step_that_started_it(
+    store: Store, tmp_path: Path
+) -> None:
+    repository = calc_repository(tmp_path / "calc")
+    (path,) = (GEMINI.parent / "joined").glob("session-*")
+    (_, run, steps), (_, other, others) = imported_runs(store, path, repository)
+    assert [(step.step_type, step.status, step.description) for step in steps] == [
+        ("tool", "completed", "invoke_agent generalist"),
+        ("edit", "completed", "write_file NOTES"),
+        ("tool", "completed", "complete_task"),
+        ("edit", "completed", "write_file NOTES"),
+        ("llm", "completed", "Done."),
+    ]
+    assert [step.parent_id for step in steps] == [None, steps[0].id, steps[0].id, None, None]
+    assert run.task == "Keep notes on add()."
+    assert "summary" not in run.attributes
+    # By hand: three answers of the one, two of the other.
+    assert run.totals.llm_calls == 5
+    assert (run.totals.input_tokens, run.totals.output_tokens) == (
+        100 + 120 + 140 + 40 + 50,
+        10 + 12 + 14 + 4 + 5,
+    )
+    calls = {call.step_id: call for call in store.runs.interactions(run.id)}
+    assert [message["role"] for message in calls[steps[1].id].messages] == ["user"]
+    roles = [message["role"] for message in calls[steps[4].id].messages]
+    assert roles == ["user", "user", "assistant", "tool", "assistant", "tool"]
+    states = [steps[place].state_id for place in (1, 3)]
+    assert [store.snapshots.read(str(state), "NOTES") for state in states] == [
+        *(b"to be fixed\n", b"fixed soon\n"),
+    ]
+    # One that no step tells of is a run of its own.
+    assert (other.parent_run_id, other.source_id) == (run.id, "p7q2zz")
+    assert (other.task, len(others)) == ("Is it done?", 1)
+    for part in path.parent.glob("*/*.jsonl"):
+        assert [r.id for _, r, _ in imported_runs(store, part, repository)] == [run.id, other.id]
+    assert len(store.runs.steps(run.id)) == len(steps)
+
+
+def test_a_sub_agent_whose_file_is_broken_or_gone_leaves_its_step(tmp_path: Path) -> None:
+    (path,) = (GEMINI.parent / "joined").glob("session-*")
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    alone = list(importer("gemini-cli").read(copy))
+    folder = tmp_path / "22222222-3333-4444-8555-777777777777"
+    folder.mkdir()
+    header = b'{"sessionId": "other", "projectHash": "h", "kind": "subagent"}'
+    for data in (b"", b"\0\xff{", b"[]\n1\n", b'{"id": "x"}\n', header):
+        (folder / "k3x9qa.jsonl").write_bytes(data)
+        found = list(importer("gemini-cli").read(copy))
+        assert [event for event in found if event["run"] == alone[0]["run"]] == alone
+
+
 def test_a_result_that_comes_late_ends_its_step(tmp_path: Path) -> None:
     """Another message may come between a call and its result."""
     common = {"timestamp": "2026-03-01T12:00:00Z", "content": ""}

@@ -37,6 +37,7 @@ __all__ = [
     "Events",
     "Result",
     "Thread",
+    "below",
     "blob_id",
     "moment_of",
     "number",
@@ -446,6 +447,14 @@ class Builder:
         """A model call that `asking` began, at the same time; `facts` are those of `LLMData`."""
         known = {name: fact for name, fact in facts.items() if fact is not None}
         return self.event(Kind.LLM, time, {**begun, **known}, key)
+
+
+def below(step_id: str, events: Events) -> Events:
+    """Events of which the steps are parts of a step, where they are not parts of another."""
+    for event in events:
+        if event["kind"] == Kind.STEP_STARTED:
+            event["data"].setdefault("parent_id", step_id)
+        yield event
 
 
 MALFORMED = (TypeError, AttributeError, KeyError, IndexError, ValueError, OverflowError)

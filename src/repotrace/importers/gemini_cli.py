@@ -20,6 +20,7 @@ from repotrace.importers.building import (
     Builder,
     Events,
     Thread,
+    below,
     moment_of,
     number,
     parts_text,
@@ -90,7 +91,8 @@ def main(path: Path) -> Path:
 
 
 def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
-    """The events of a session, and of the sub-agents beside it, whose runs name its run."""
+    """The events of a session, and of the sub-agents beside it: in the steps that started them, or
+    as runs that name its run where no step tells of them."""
     path = main(path)
     damage = Damage()
     records = _records(path, damage, progress)
@@ -99,7 +101,7 @@ def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
         raise ImportFailed(f"{path} holds no messages of a session.")
     session = _Session(path, first, damage)
     yield from session.events(first, records)
-    for beside in session.sub_agents:
+    for beside in session.sub_agents.values():
         lost = Damage()
         told = _records(beside, lost, ignore)
         begin = list(islice(told, _LOOKED_AT))
@@ -140,12 +142,16 @@ class _Session:
         self._header = header
         self._root = _folder(header, messages)
         self._parent = ""
-        self.sub_agents: list[Path] = []
-        """Their files lie in a folder that is named by the session which started them."""
+        self._step_id = ""
+        """Of a sub-agent that is told within it: the step that started it."""
+        self.sub_agents: dict[str, Path] = {}
+        """Those not told of, by name. Their files lie in a folder that is named by the session
+        which started them."""
         if header.get("kind") == "subagent":
             self._parent = derived_run_id(NAME, path.parent.name)
         elif re.fullmatch(r"[\w-]{8,128}", text_of(header.get("sessionId"))):
-            self.sub_agents = sorted((path.parent / header["sessionId"]).glob("*.jsonl"))
+            files = sorted((path.parent / header["sessionId"]).glob("*.jsonl"))
+            self.sub_agents = {file.stem: file for file in files}
         times = (moment_of(message.get("timestamp")) for message in messages)
         begun = moment_of(header.get("startTime"))
         self._time = begun or next((time for time in times if time), None) or 0
@@ -170,13 +176,35 @@ class _Session:
             parent_run_id=self._parent or None,
         )
         builder.cwd = self._root
+        yield from self._told(first, rest)
+        yield from builder.finished()
+
+    def _told(self, first: list[Record], rest: Iterable[Record]) -> Events:
+        builder = self._builder
         for records in (first, rest):
             for record in records:
                 yield from tolerant(builder, self._key(record), "record", record, self._one(record))
         if self._pending is not None:
             pending = self._pending
             yield from tolerant(builder, self._key(pending), "answer", pending, self._flush())
-        yield from builder.finished()
+
+    def _sub_agent(self, name: str, step_id: str) -> Events:
+        """What a sub-agent did, in the step that started it, if its file is there."""
+        path = self.sub_agents.get(name)
+        if path is None:
+            return
+        header = next(_records(path, Damage(), ignore), {})
+        if not _is_header(header) or header.get("sessionId") != name:
+            return
+        del self.sub_agents[name]
+        records = _records(path, self._builder.damage, ignore)
+        begin = list(islice(records, _LOOKED_AT))
+        part = _Session(path, begin, self._builder.damage)
+        part._builder, part._step_id, part._root = self._builder, step_id, part._root or self._root
+        part._names = self._names
+        self._builder.cwd = part._root
+        yield from below(step_id, part._told(begin, records))
+        self._builder.cwd = self._root
 
     def _key(self, record: Record) -> str:
         return f"{text_of(record.get('id'))} {self._builder.time}"
@@ -203,7 +231,7 @@ class _Session:
 
     def _facts(self, told: Record) -> Events:
         summary = told.get("summary")
-        if isinstance(summary, str) and summary:
+        if isinstance(summary, str) and summary and not self._step_id:
             yield self._builder.updated(self._time, attributes={"summary": summary})
 
     def _set(self, change: Record) -> Events:
@@ -292,7 +320,8 @@ class _Session:
                 self._thread.say({"role": "user", "content": text})
             return  # results are told with the calls
         self._thread.say({"role": "user", "content": text})
-        if not text.lstrip().startswith(_CONTEXT):
+        # A sub-agent is asked by the call that started it.
+        if not text.lstrip().startswith(_CONTEXT) and not self._step_id:
             said = parts_text(message.get("displayContent")) or text.partition(_REFERENCED)[0]
             yield from self._builder.prompt(f"prompt {name}", self._time, said.strip())
 
@@ -396,6 +425,7 @@ class _Session:
             if opened is None or call.get("status") not in ENDED:
                 continue
             time = max(self._time, moment_of(call.get("timestamp")) or 0)
+            yield from self._sub_agent(text_of(call.get("agentId")), opened.step_id)
             result = result_of(call, opened)
             shown = response_text(call.get("result")) or result.text
             content = [{"type": "tool_result", "id": name, "content": shown}]

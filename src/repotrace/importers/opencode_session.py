@@ -13,12 +13,13 @@ from repotrace.importers.building import (
     Data,
     Events,
     Thread,
+    below,
     moment_of,
     number,
     text_of,
     tolerant,
 )
-from repotrace.records.events import Kind, derived_run_id
+from repotrace.records.events import derived_run_id
 from repotrace.records.run import RunStatus, StepType
 
 type Record = dict[str, Any]
@@ -109,7 +110,7 @@ class Session:
         """What comes behind all messages."""
         for part in self._parts.values():
             yield from self._within(part, part._step_id)
-            yield from _below(part._step_id, part._ended())
+            yield from below(part._step_id, part._ended())
         yield from self._taken_back()
 
     def _sub_agent(self, name: str, step_id: str, until: int | None) -> Events:
@@ -128,7 +129,7 @@ class Session:
     def _within(self, part: Session, step_id: str, until: int | None = None) -> Events:
         folder = self._builder.cwd
         self._builder.cwd = text_of(part._info.get("directory")) or folder
-        yield from _below(step_id, part._told(until))
+        yield from below(step_id, part._told(until))
         self._builder.cwd = folder
 
     def _started(self, message: Record) -> Any:
@@ -364,14 +365,6 @@ class Session:
         key = text_of(part.get("id")) or name
         told = {fact: value for fact, value in part.items() if fact not in _PLACE}
         yield from self._builder.unknown(f"part {key} {name}", self._time, kind, told)
-
-
-def _below(step_id: str, events: Events) -> Events:
-    """Events of which the steps are parts of a step, where they are not parts of another."""
-    for event in events:
-        if event["kind"] == Kind.STEP_STARTED:
-            event["data"].setdefault("parent_id", step_id)
-        yield event
 
 
 def _object(value: Any) -> Record:

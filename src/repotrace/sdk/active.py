@@ -7,6 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+# What threads would import while they record: a child that is forked meanwhile waits for ever for
+# the lock of a module that another thread was importing.
+import repotrace.sdk.responses  # noqa: F401
 from repotrace.records.events import (
     JOURNAL_VARIABLE,
     RUN_VARIABLE,

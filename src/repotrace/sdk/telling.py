@@ -10,6 +10,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from repotrace.journal import new_id
+from repotrace.sdk.responses import facts_of
 from repotrace.sdk.spans import Span, current_span
 from repotrace.sdk.values import as_text
 
@@ -108,8 +109,6 @@ def record_llm(
     here = _here()
     if here is None:
         return None
-    from repotrace.sdk.responses import facts_of
-
     span, run = here
     known = facts_of(response)
     if not known and response is not None:

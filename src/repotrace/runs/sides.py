@@ -140,7 +140,7 @@ def sides_of_commit(store: Store, workspace: Path, rev: str) -> Sides:
     ref = f"runs/check-{os.getpid()}-{sha256(os.fsencode(workspace)).hexdigest()[:8]}"
     rebuilder = Rebuilder(store.snapshots)
     base = rebuilder.state(rebuilder.tree_of(workspace, commit))
-    store.snapshots.record(ref, base, "check")
+    store.snapshots.hold(ref, base, "check")
     taken = store.snapshots.take(workspace, ref=ref)
     if taken.state_id is None:
         with suppress(RepoTraceError):

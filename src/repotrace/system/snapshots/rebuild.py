@@ -112,4 +112,4 @@ class Rebuilder:
         known = {record.state_id for record in self.store.history(ref)}
         for state in dict.fromkeys(states):
             if state not in known:
-                self.store.record(ref, state, message)
+                self.store.hold(ref, state, message)

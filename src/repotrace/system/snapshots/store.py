@@ -199,12 +199,6 @@ class SnapshotStore:
         self._set_ref(ref, self._commit(memory.state_id, tip, (message or "state") + lacking))
         return True
 
-    def record(self, ref: str, state_id: str, message: str) -> None:
-        """Keep a state that is in the store already under `ref`, as its newest."""
-        name = _full_ref(ref)
-        with locked(self.path / "lock", shared=True, deadline=Deadline()):
-            self._set_ref(name, self._commit(state_id, self._resolve(name), message))
-
     def _commit(self, tree: str, parent: str | None, message: str) -> str:
         now = int(time.time())
         data = (

@@ -43,7 +43,7 @@ def test_without_a_path_the_sessions_of_the_folder_are_listed(repotrace: Shell) 
     assert [line.strip() for line in lines if line.startswith("  ")] == [str(new), str(old)]
     assert "claude-code" in lines[0]
     assert "add() in calc.py forgets" in lines[0]
-    assert lines[-1] == "2 session(s)"
+    assert lines[-1] == "2 sessions"
     assert b"--latest" in done.stderr
     found = json.loads(repotrace("import", "--json", "--since", "1d").stdout)["sessions"]
     assert [session["path"] for session in found] == [str(new)]

@@ -285,7 +285,7 @@ def _list(found: list[Session], folder: Path, *, as_json: bool) -> None:
         say(f"{when}  {session.agent}  {_size(session.size)}  {task}")
         say(f"  {session.path}")
     say()
-    say(f"{len(found)} session(s)")
+    say("1 session" if len(found) == 1 else f"{len(found)} sessions")
     note("import one with: repotrace import PATH, or the newest with: repotrace import --latest")
 
 

@@ -432,7 +432,9 @@ def test_a_sweep_gives_each_report_its_own_files(repository: Shell) -> None:
 
 
 def test_an_interrupt_removes_the_copy(repository: Shell) -> None:
-    repository("capture", "--id", "a", "--timeout", "0.3", "--shell", "echo ready > up; sleep 60")
+    # A shell may miss an interrupt while it starts the next command; one that becomes it does not.
+    command = "echo ready > up; exec sleep 60"
+    repository("capture", "--id", "a", "--timeout", "0.3", "--shell", command)
     env = clean_environment(repository.home, {"TMPDIR": str(temporary(repository))})
     process = subprocess.Popen(
         [sys.executable, "-m", "repotrace", "replay", "a", "--at-capture", "--timeout", "60"],

@@ -165,10 +165,6 @@ def _say(error: Exception) -> None:
 
 
 @overload
-def trace_agent[**P, T](fn: Callable[P, T], /) -> Callable[P, T]: ...
-
-
-@overload
 def trace_agent[**P, T](
     fn: Callable[P, T],
     /,

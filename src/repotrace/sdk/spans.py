@@ -210,8 +210,8 @@ class Span:
         self._parent = parent
         return parent._run
 
-    def _begin(self, run: ActiveRun) -> None:
-        if self._stateful:
+    def _begin(self, run: ActiveRun, *, state_later: bool = False) -> None:
+        if self._stateful and not state_later:
             self._begin_with_state(run)
         else:
             self._prepare(run)
@@ -364,14 +364,15 @@ class Span:
     def run_function(self, function: Callable[[], Any]) -> Any:
         """The result of `function`, run in this span; an awaitable is awaited in it.
 
-        The span of an awaitable ends when that is done, so the result is a coroutine then.
+        The span of an awaitable ends when that is done, so the result is a coroutine then. The
+        state before it is taken beside the event loop, once it is known to be one. What is not
+        awaitable blocks the loop anyway, so its states may do so, too.
         """
         run = self._find()
         if run is None:
             return function()
-        if self._stateful and _in_event_loop():
-            return self._run_in_loop(run, function)
-        self._begin(run)
+        later = self._stateful and _in_event_loop() and _may_give_awaitable(function)
+        self._begin(run, state_later=later)
         try:
             result = function()
         except BaseException as error:
@@ -380,43 +381,14 @@ class Span:
             raise
         self._leave()
         if is_awaitable(result):
-            return self._await(result)
+            return self._await(result, state_later=later)
         self._outputs = result if self._outputs is None else self._outputs
         self._finish()
         return result
 
-    def _run_in_loop(self, run: ActiveRun, function: Callable[[], Any]) -> Any:
-        """As `run_function`, but states are taken beside the event loop where that is possible.
-
-        Only after the call is it known whether there is something to await. What is not
-        awaitable blocks the loop anyway, so its states may do so, too.
-        """
-        code = getattr(function, "__code__", None)
-        if code is not None and not code.co_flags & 0x80 and code.co_name != "<lambda>":
-            self._begin(run)
-            started = True
-        else:
-            self._prepare(run)
-            run.recorder.write(Kind.STEP_STARTED, self._start_facts(), self._started)
-            self._token = _current.set(self)
-            started = False
-        try:
-            result = function()
-        except BaseException as error:
-            self._leave()
-            self._finish(error)
-            raise
-        self._leave()
-        if is_awaitable(result):
-            return self._await(result, started=started)
-        self._outputs = result if self._outputs is None else self._outputs
-        self._finish()
-        return result
-
-    async def _await(self, awaitable: Awaitable[Any], *, started: bool = True) -> Any:
+    async def _await(self, awaitable: Awaitable[Any], *, state_later: bool = False) -> Any:
         assert self._run is not None
-        assert self.id is not None or started
-        if not started and self.id is not None:
+        if state_later and self.id is not None:
             from repotrace.sdk.waiting import beside
 
             recorder, name = self._run.recorder, self.id
@@ -521,6 +493,12 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _may_give_awaitable(function: object) -> bool:
+    """Whether it is a coroutine function, or may call one as a lambda does."""
+    code = getattr(function, "__code__", None)
+    return code is None or bool(code.co_flags & 0x80) or code.co_name == "<lambda>"
 
 
 def _in_event_loop() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ from running import plain_git
 
 from repotrace.importers.aider_edits import Edit, edits_of, prose
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def test_each_chat_is_a_run(store: Store, tmp_path: Path) -> None:

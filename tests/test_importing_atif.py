@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from importing import ATIF, ATIF_OTHER, FAILING, RIGHT, WRONG, calc_repository, imported_runs
 
 from repotrace.agents.claude_code import TOOLS
 from repotrace.importers.claims import claimed
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def test_a_trajectory_of_an_agent_that_is_known(store: Store, tmp_path: Path) -> None:

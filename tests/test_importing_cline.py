@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ from repotrace.importers.claims import claimed, spoken
 from repotrace.importers.patches import apply_diff
 from repotrace.runs.sessions import transcripts_in
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def test_a_session_of_the_core(store: Store, tmp_path: Path) -> None:

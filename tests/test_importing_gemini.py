@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,6 @@ from repotrace.importers import detect, importer, is_transcript
 from repotrace.importers.gemini_cli_results import response_text
 from repotrace.records.events import Kind
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def test_a_session(store: Store, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import zipfile as plain_zip
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,6 @@ from repotrace.importers import importer
 from repotrace.importers.inspect_ai_messages import tokens_of
 from repotrace.records.events import Event, Kind
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def events_of(path: Path) -> list[Event]:

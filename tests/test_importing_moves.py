@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ ENVELOPE = """*** Begin Patch
 +    return a + b
 *** End Patch"""
 DIFF = "@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a\n+    return a + b\n"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def rollout(cwd: Path, *events: dict[str, Any]) -> str:

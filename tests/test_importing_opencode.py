@@ -7,7 +7,6 @@ import json
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -49,13 +48,6 @@ SCHEMA = """
         time_updated INTEGER, data TEXT
     );
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def events_of(path: Path) -> list[Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,6 @@ from repotrace.importers import detect, importer, is_transcript
 from repotrace.records.events import Event, Kind
 from repotrace.runs.sessions import sessions_of, transcripts_in
 from repotrace.storage import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def events_of(path: Path) -> list[Event]:

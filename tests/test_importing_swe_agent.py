@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +31,6 @@ from repotrace.runs.importing import Options, import_session
 from repotrace.runs.rebuilding import Base, Rebuilding
 from repotrace.storage import Store
 from repotrace.system.snapshots.rebuild import Rebuilder
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def contents(store: Store, steps: list[ExecutionStep], path: str) -> list[str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -363,13 +363,6 @@ SIDES = [
     for side, view in ({"llm": _wire} | _VIEWS.get(_run_of(path).parent.name, {})).items()
     if [*_run_of(path).glob(f"{side}.jsonl*")]
 ]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "home")
-    yield opened
-    opened.close()
 
 
 def _imported(store: Store, path: Path) -> View:

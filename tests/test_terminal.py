@@ -32,11 +32,13 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 
-# Not a shell: dash loses a ^C that comes while it starts a program.
+# Not a shell: dash loses a ^C that comes while it starts a program. And no long sleep: Python
+# would sleep through a ^C that comes just before it.
 SLEEPER = """
 import sys, time
 print(sys.argv[1] % input() if "%" in sys.argv[1] else sys.argv[1], flush=True)
-time.sleep(60)
+for _ in range(6000):
+    time.sleep(0.01)
 """
 
 

@@ -197,7 +197,8 @@ def test_row_28_a_closed_pipe_does_not_lose_the_report(repotrace: Shell) -> None
 
 
 def test_row_21_an_interrupt_keeps_what_came_before(repotrace: Shell) -> None:
-    code = "import time; print('early', flush=True); time.sleep(60)"
+    # Python would sleep through an interrupt that comes just before a long sleep.
+    code = "import time; print('early', flush=True); [time.sleep(0.01) for _ in range(6000)]"
     process = repotrace.start("capture", "python", "-c", code)
     assert process.stdout is not None
     assert process.stdout.readline() == b"early\n"

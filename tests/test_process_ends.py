@@ -235,13 +235,15 @@ def test_orphans_that_ended_leave_no_zombies() -> None:  # row 18
 
 # --- Signals to us ----------------------------------------------------------------------------
 
-# Not a shell: dash loses a SIGINT that comes while it starts a program.
+# Not a shell: dash loses a SIGINT that comes while it starts a program. And no long sleep: Python
+# would sleep through one that comes just before it.
 SLEEPER = """
 import os, time
 print("started", flush=True)
 with open("child", "w") as file:
     print(os.getpid(), file=file)
-time.sleep(60)
+for _ in range(6000):
+    time.sleep(0.01)
 """
 
 

@@ -15,7 +15,7 @@ import pytest
 from running import clean_environment
 
 import repotrace
-from repotrace.cli.app import COMMANDS, make_app, wanted
+from repotrace.cli.app import COMMANDS, HELP, make_app, wanted
 
 ROOT = Path(__file__).parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -190,6 +190,12 @@ def test_every_command_has_help_an_example_and_a_test(name: str) -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cli*.py"))
     invoked = '", "'.join(name.split(" "))
     assert f'repotrace("{invoked}"' in tests
+
+
+def test_the_help_of_the_whole_names_every_command() -> None:
+    listed = [name for section in HELP.values() for names in section for name in names.split(", ")]
+    assert len(listed) == len(set(listed))
+    assert {name.partition(" ")[0] for name in COMMANDS} <= set(listed)
 
 
 def test_documented_options_are_the_real_ones(tmp_path: Path) -> None:

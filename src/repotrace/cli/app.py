@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,6 +42,31 @@ COMMANDS = {
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.
 One is imported when it is wanted."""
+
+HELP = {
+    "Failing commands": {
+        "capture": "Run a command and keep what happened as a report",
+        "replay, replay-all": "Run it again and compare: one report, or every one",
+        "report, generate": "Print a report as Markdown; make a pytest test of it",
+        "list, show, set": "List the reports; show one; change its fields",
+    },
+    "Runs of coding agents": {
+        "record": "Record an agent while it works, without a change to it",
+        "import": "Take in what an agent has written down itself",
+        "play": "Step through a run; nothing is executed",
+        "check": "Find what a run broke, with the step of each break",
+        "blame": "Prove which step broke a test, by running it",
+        "rerun": "Run an agent on from a step, with a changed prompt",
+        "runs": "List, search, compare, restore, clean up: see runs --help",
+    },
+    "Share and set up": {
+        "demo": "See an agent break a test, and the proof, in a few seconds",
+        "export": "Write a run or a report as one file: HTML, Markdown, …",
+        "hooks, proxy": "Record every session of an agent; relay its model calls",
+        "version": "Print the installed version",
+    },
+}
+"""What the help of the whole says; it fits a terminal of 24 lines."""
 
 GROUPS = {"runs": "List, read, compare, restore and clean up the runs of agents"}
 """The groups of commands, with their help."""
@@ -99,10 +124,25 @@ def start(
     ctx.obj = Globals(home=home.absolute() if home else None, color=color)
 
 
+class _Whole(boundary.Commands):
+    """The command line itself, with its commands by what they are for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The usage with the options of all commands, then `HELP`."""
+        formatter.write_usage("repotrace", "[-C DIR] [--home DIR] [--color WHEN] COMMAND [ARGS]...")
+        formatter.write_text(self.help)
+        lines = [names for section in HELP.values() for names in section]
+        width = max(map(len, lines))
+        for heading, section in HELP.items():
+            formatter.write(f"\n{heading}\n")
+            for names, text in section.items():
+                formatter.write(f"  {names:{width}}  {text}\n")
+
+
 def make_app(names: Iterable[str] | None = None) -> typer.Typer:
     """The command line with the commands `names`, all of them by default."""
     places = COMMANDS | SECOND_NAMES
-    app = _group("repotrace")
+    app = _group("repotrace", _Whole)
     app.callback()(start)
     groups: dict[str, typer.Typer] = {}
     for full_name in places if names is None else names:
@@ -118,10 +158,10 @@ def make_app(names: Iterable[str] | None = None) -> typer.Typer:
     return app
 
 
-def _group(name: str) -> typer.Typer:
+def _group(name: str, kind: type[boundary.Commands] = boundary.Commands) -> typer.Typer:
     return typer.Typer(
         name=name,
-        cls=boundary.Commands,
+        cls=kind,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -46,13 +46,6 @@ def fail(error: RepoTraceError, code: int = USAGE) -> NoReturn:
     raise typer.Exit(code)
 
 
-_GLOBAL_OPTIONS = [
-    ("-C, --directory DIR", "Work as if started in this folder"),
-    ("--home DIR", "Keep history and runs in this folder"),
-    ("--color WHEN, --version", "auto, always or never; print the version"),
-]
-
-
 class Command(typer.core.TyperCommand):
     """One command. Its usage line names arguments as the documentation does."""
 
@@ -65,16 +58,7 @@ class Command(typer.core.TyperCommand):
 
 
 class Commands(typer.core.TyperGroup):
-    """The group of all commands; errors a user can act on end here."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The options of all commands in few lines, so that the whole help fits a terminal."""
-        if ctx.parent is not None:
-            super().format_options(ctx, formatter)
-            return
-        with formatter.section("Options"):
-            formatter.write_dl(_GLOBAL_OPTIONS)
-        self.format_commands(ctx, formatter)
+    """A group of commands; errors a user can act on end here."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Exits with 2 after a RepoTraceError, 130 after an interrupt."""

@@ -28,19 +28,24 @@ _SKIPPED = frozenset({TestResult.SKIPPED, TestResult.XFAILED})
 
 
 class StepLines:
-    """Makes the lines of a run's steps. Lives as long as the view of the database that it reads."""
+    """Makes the lines of a run's steps. Lives as long as the view of the database that it reads,
+    or longer: `look_into` gives it a new one."""
 
     def __init__(self, overview: Overview, run: Run) -> None:
         self.run = run
         self.outline = overview.outline(run.id)
         self.tested = overview.tested_steps(run.id)
-        self.states = StateTimeline(run, self.outline, lambda: overview.change_times(run.id))
         self._overview = overview
+        self.states = StateTimeline(run, self.outline, lambda: self._overview.change_times(run.id))
         self.by_id = {step.id: step for step in self.outline}
         self._parts: dict[str, list[Outline]] = defaultdict(list)
         for step in self.outline:
             if step.parent_id is not None and step.parent_id in self.by_id:
                 self._parts[step.parent_id].append(step)
+
+    def look_into(self, overview: Overview) -> None:
+        """Read what the lines tell of through this view from now on."""
+        self._overview = overview
 
     def of(self, steps: Iterable[Outline]) -> Iterator[StepLine]:
         """The lines of these steps, which are read by and by."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from repotrace.errors import RunNotFound
 from repotrace.read.diffs import step_diff
 from repotrace.read.lines import StepLines
-from repotrace.read.views import SinceFailure, StateView, StepView
+from repotrace.read.views import SinceFailure, StateView, StepLine, StepView
 from repotrace.records.base import encode_bytes
-from repotrace.records.run import FileOperation, LLMInteraction, Run
+from repotrace.records.run import ExecutionStep, FileOperation, LLMInteraction, Run
 from repotrace.storage import Store
 
 LACKING = 100
@@ -31,29 +31,55 @@ def play_step(store: Store, run: Run, number: int) -> StepView:
     with store.runs.overview() as overview:
         if overview is None:
             raise RunNotFound(f"Run {run.id} is gone.")
-        lines = StepLines(overview, run)
-        outline = lines.by_id[step.id]
-        (line,) = lines.of([outline])
-        before, after = lines.states.before(outline), lines.states.after(outline)
-        failure = lines.failure_before(outline) if outline.attempt > 1 else None
-        last, parts = lines.outline[-1].number, lines.parts(step.id)
-    after = _with_reason(store, run, after)
+        place = place_of(StepLines(overview, run), step.id)
+    return step_at(store, run, step, place)
+
+
+class StepPlace(NamedTuple):
+    """A step among the others of its run."""
+
+    line: StepLine
+    before: StateView
+    after: StateView
+    last_step: int
+    parts: tuple[int, ...]
+    failure: tuple[int, str] | None
+    """Of a retry: the step whose test failed before it, and the state that it failed on."""
+
+
+def place_of(lines: StepLines, step_id: str) -> StepPlace:
+    """Where a step stands. Raises KeyError if the lines do not know it."""
+    outline = lines.by_id[step_id]
+    (line,) = lines.of([outline])
+    return StepPlace(
+        line=line,
+        before=lines.states.before(outline),
+        after=lines.states.after(outline),
+        last_step=lines.outline[-1].number,
+        parts=tuple(lines.parts(step_id)),
+        failure=lines.failure_before(outline) if outline.attempt > 1 else None,
+    )
+
+
+def step_at(store: Store, run: Run, step: ExecutionStep, place: StepPlace) -> StepView:
+    """All of a step whose place is known."""
+    after = _with_reason(store, run, place.after)
     return StepView.model_construct(
         schema_version=1,
         run_id=run.id,
-        last_step=last,
-        line=line,
+        last_step=place.last_step,
+        line=place.line,
         step=step,
-        parts=tuple(parts),
+        parts=place.parts,
         interactions=tuple(store.runs.interactions(run.id, step.id)),
         operations=tuple(store.runs.operations(run.id, step.id)),
         reads=tuple(store.runs.reads(run.id, step.id)),
         logs=tuple(store.runs.logs(run.id, step.id)),
         commands=tuple(store.runs.commands(run.id, step.id)),
         tests=tuple(store.runs.tests(run.id, step.id)),
-        before=before,
+        before=place.before,
         after=after,
-        since_failure=None if failure is None else _since(store, *failure, after),
+        since_failure=None if place.failure is None else _since(store, *place.failure, after),
     )
 
 

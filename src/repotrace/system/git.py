@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repotrace.config import Repository, find_repository
 from repotrace.errors import RepoTraceError
-from repotrace.records.base import printable
-from repotrace.records.command import RepositoryState
+
+if TYPE_CHECKING:
+    from repotrace.records.command import RepositoryState
 
 _STATE_DEADLINE = 2.0
 _BRANCH = "refs/heads/"
@@ -65,6 +67,8 @@ def git(
         )
     except OSError as error:
         if not cwd.is_dir():
+            from repotrace.records.base import printable
+
             raise GitError(f"The folder {printable(str(cwd))} does not exist.") from error
         raise GitError("git could not be started.", hint="Is git installed?") from error
     with process:
@@ -110,6 +114,10 @@ def repository_state(cwd: Path) -> RepositoryState | None:
     repository = find_repository(cwd)
     if repository is None:
         return None
+    # Taking a state needs git, and takes less time than these need to be imported.
+    from repotrace.records.base import printable
+    from repotrace.records.command import RepositoryState
+
     args = [
         # A monitor would be a daemon that stays, or a program that the repository names.
         *("-c", "core.fsmonitor=false"),
@@ -145,6 +153,8 @@ def _head(repository: Repository) -> tuple[str | None, str | None]:
     if ref == f"{_BRANCH}.invalid":
         # So says a repository that keeps its references in another format.
         return None, None
+    from repotrace.records.base import printable
+
     branch = printable(ref.removeprefix(_BRANCH)) if ref.startswith(_BRANCH) else None
     return _commit_of(ref, repository), branch
 

@@ -61,7 +61,7 @@ def list_runs(
         elsewhere = store.runs.count()
     return RunList.model_construct(
         schema_version=1,
-        runs=tuple(map(_line, runs[:limit])),
+        runs=tuple(map(run_line, runs[:limit])),
         more=len(runs[:limit]) < len(runs),
         elsewhere=elsewhere,
     )
@@ -81,7 +81,7 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
         tested = [step for step in chosen if step.id in lines.tested]
         columns = tested if whole else tested[-GRID_RUNS:]
         steps = {line.id: line for line in lines.of(chosen)}
-        runs = (_column(steps[step.id]) for step in columns)
+        runs = (column_of(steps[step.id]) for step in columns)
         return RunView.model_construct(
             schema_version=1,
             run=run,
@@ -90,11 +90,12 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             interrupted_steps=sum(step.status == StepStatus.INTERRUPTED for step in lines.outline),
             steps=tuple(steps.values()),
             left_out=tuple(_left_out(lines.outline, chosen)),
-            grid=_grid(overview, lines, columns, runs, whole=whole),
+            grid=grid_of(overview, lines, columns, runs, whole=whole),
         )
 
 
-def _column(line: StepLine) -> TestRun:
+def column_of(line: StepLine) -> TestRun:
+    """The column of a step that ran tests."""
     return TestRun.model_construct(
         step_number=line.number,
         started_at=line.started_at,
@@ -121,7 +122,8 @@ def duration_of(run: Run) -> float | None:
     return seconds_between(run.started_at, run.completed_at or run.last_event_at)
 
 
-def _line(run: Run) -> RunLine:
+def run_line(run: Run) -> RunLine:
+    """A run as lists show it."""
     fields = {name: getattr(run, name) for name in RunLine.model_fields if name != "duration"}
     return RunLine.model_construct(**fields, duration=duration_of(run))
 
@@ -169,7 +171,7 @@ def _retries(attempts: Mapping[str, Sequence[Outline]], lines: StepLines) -> Ret
     )
 
 
-def _grid(
+def grid_of(
     overview: Overview,
     lines: StepLines,
     steps: Sequence[Outline],
@@ -177,6 +179,7 @@ def _grid(
     *,
     whole: bool,
 ) -> TestGrid:
+    """Which test did what in these steps, whose columns are `runs`; `whole`: without a limit."""
     run = lines.run
     failed = overview.failed_tests(run.id)
     columns = {step.id: number for number, step in enumerate(steps)}

@@ -57,39 +57,39 @@ def step_view(
     yield from step_head(view)
     known = {step.description, *(item.command_line for item in view.commands)}
     if step.input_context and step.input_context.strip() not in known:
-        yield from _text("Input", step.input_context)
+        yield from titled("Input", step.input_context)
     if step.reason:
-        yield from _text("Reason", step.reason)
+        yield from titled("Reason", step.reason)
     if view.interactions:
-        yield from _title("Model calls")
+        yield from title("Model calls")
         yield from indented(_calls(view.interactions, messages))
     outputs = {item.command.stdout.text.strip() for item in view.commands}
     if step.output_result and step.output_result.strip() not in outputs:
-        yield from _text("Output", step.output_result)
+        yield from titled("Output", step.output_result)
     if step.error:
-        yield from _text("Error", step.error)
+        yield from titled("Error", step.error)
     if view.logs:
-        yield from _title("Logs")
-        yield from indented(line for entry in view.logs for line in _log(entry))
+        yield from title("Logs")
+        yield from indented(line for entry in view.logs for line in log_lines(entry))
     if view.reads:
-        yield from _title("Files read")
-        yield from indented(_reads(view.reads))
+        yield from title("Files read")
+        yield from indented(read_lines(view.reads))
     if view.operations:
-        yield from _title("Files changed")
+        yield from title("Files changed")
         yield from indented(changes(view.operations))
         if diff is not None:
-            yield from indented(_diff(diff, syntax=coloured))
+            yield from indented(step_diff_lines(diff, syntax=coloured))
     if view.since_failure is not None:
-        yield from _title(f"Changed since the failure in step {view.since_failure.step_number}")
-        yield from indented(_since(view, view.since_failure))
+        yield from title(f"Changed since the failure in step {view.since_failure.step_number}")
+        yield from indented(since_lines(view, view.since_failure))
     if view.commands:
-        yield from _title("Commands")
+        yield from title("Commands")
         yield from indented(line for item in view.commands for line in _command(item))
     if view.tests:
-        yield from _title("Tests")
+        yield from title("Tests")
         yield from indented(_tests(view))
-    yield from _title("State")
-    yield from indented(_state(view.after))
+    yield from title("State")
+    yield from indented(state_lines(view.after))
 
 
 def step_head(view: StepView) -> Iterator[Line]:
@@ -125,13 +125,15 @@ def step_head(view: StepView) -> Iterator[Line]:
         yield [Span(" · ".join(facts), "dim")]
 
 
-def _title(name: str) -> Iterator[Line]:
+def title(name: str) -> Iterator[Line]:
+    """The title of a section, with an empty line above."""
     yield []
     yield [Span(name, "bold")]
 
 
-def _text(name: str, text: str) -> Iterator[Line]:
-    yield from _title(name)
+def titled(name: str, text: str) -> Iterator[Line]:
+    """A section that is a text."""
+    yield from title(name)
     yield from indented(captured(text))
 
 
@@ -141,28 +143,29 @@ def _text(name: str, text: str) -> Iterator[Line]:
 def _calls(calls: Sequence[LLMInteraction], messages: Repeated | None) -> Iterator[Line]:
     if messages is None:
         for call in calls:
-            yield _call(call)
+            yield call_line(call)
             if call.error:
                 yield [Span(f"  error: {phrase(call.error)}", "red")]
         return
     for repeated, call in messages:
-        yield _call(call)
+        yield call_line(call)
         if repeated:
-            said = f"… {count(repeated, 'message')} as in the call before (all of them: --json)"
-            yield [Span(f"  {said}", "dim")]
+            same = f"… {count(repeated, 'message')} as in the call before (all of them: --json)"
+            yield [Span(f"  {same}", "dim")]
         for message in call.messages[repeated:]:
-            yield from indented(_message(message))
+            yield from indented(message_lines(message))
         if call.prompt:
-            yield from indented(_said("prompt", call.prompt))
+            yield from indented(said("prompt", call.prompt))
         if call.response_message:
-            yield from indented(_message(call.response_message))
+            yield from indented(message_lines(call.response_message))
         elif call.response:
-            yield from indented(_said("response", call.response))
+            yield from indented(said("response", call.response))
         if call.error:
-            yield from indented(_said("error", call.error))
+            yield from indented(said("error", call.error))
 
 
-def _call(call: LLMInteraction) -> Line:
+def call_line(call: LLMInteraction) -> Line:
+    """A model call without its conversation."""
     used = [f"{tokens_of(call.tokens_used)} tokens"]
     details = [
         f"{tokens_of(number)} {word}"
@@ -189,12 +192,13 @@ def _call(call: LLMInteraction) -> Line:
     return [Span(name, "cyan"), Span(f"{purpose} · {' · '.join(used)}")]
 
 
-def _message(message: Mapping[str, Any]) -> Iterator[Line]:
+def message_lines(message: Mapping[str, Any]) -> Iterator[Line]:
+    """A message of a conversation, its tool calls and results included."""
     role = message.get("role")
     name = one_line(role) if isinstance(role, str) else "message"
     content = message.get("content")
     if isinstance(content, str):
-        yield from _said(name, content)
+        yield from said(name, content)
     elif isinstance(content, list):
         yield [Span(name, "bold")]
         for part in content:
@@ -231,7 +235,8 @@ def _part(part: object) -> Iterator[Line]:
         yield from captured(_as_json(dict(part)))
 
 
-def _said(who: str, text: str) -> Iterator[Line]:
+def said(who: str, text: str) -> Iterator[Line]:
+    """Who said what."""
     yield [Span(who, "bold")]
     yield from indented(captured(text))
 
@@ -243,7 +248,8 @@ def _as_json(value: object) -> str:
 # --- What hangs on a step ---------------------------------------------------------------------
 
 
-def _log(entry: LogEntry) -> Iterator[Line]:
+def log_lines(entry: LogEntry) -> Iterator[Line]:
+    """A log entry."""
     first, *rest = captured(entry.message)
     style = _LEVELS.get(entry.level, "dim")
     logger = f" {one_line(entry.logger)}" if entry.logger else ""
@@ -257,7 +263,8 @@ def _log(entry: LogEntry) -> Iterator[Line]:
         yield from indented(captured(_as_json(entry.data)))
 
 
-def _reads(reads: Sequence[FileRead]) -> Iterator[Line]:
+def read_lines(reads: Sequence[FileRead]) -> Iterator[Line]:
+    """A line for each file that was read."""
     for read in reads:
         lines = ""
         if read.first_line is not None:
@@ -290,7 +297,8 @@ def changes(operations: Sequence[FileOperation]) -> Iterator[Line]:
         ]
 
 
-def _since(view: StepView, since: SinceFailure) -> Iterator[Line]:
+def since_lines(view: StepView, since: SinceFailure) -> Iterator[Line]:
+    """What is different from the files on which the test failed."""
     if not since.files:
         yield [Span("nothing")]
         return
@@ -302,7 +310,8 @@ def _since(view: StepView, since: SinceFailure) -> Iterator[Line]:
     yield [Span(f"repotrace runs diff {one_line(view.run_id)} {steps}", "dim")]
 
 
-def _diff(diff: StepDiff, *, syntax: bool) -> Iterator[Line]:
+def step_diff_lines(diff: StepDiff, *, syntax: bool) -> Iterator[Line]:
+    """What a step changed."""
     if diff.diff:
         yield []
         yield from diff_lines(diff.diff, syntax=syntax)
@@ -310,7 +319,8 @@ def _diff(diff: StepDiff, *, syntax: bool) -> Iterator[Line]:
         yield [Span(f"the contents of {one_line(operation.file_path)} were not kept", "yellow")]
 
 
-def _command(item: StepCommand) -> Iterator[Line]:
+def command_head(item: StepCommand) -> Iterator[Line]:
+    """A command of a step, and how it ended."""
     first, *rest = captured(item.command_line)
     yield [Span("$ ", "dim"), *first]
     yield from indented(rest)
@@ -326,7 +336,11 @@ def _command(item: StepCommand) -> Iterator[Line]:
     took = "" if item.duration is None else f" after {time_of(item.duration)}"
     where = f" in {one_line(run.cwd)}" if run.cwd else ""
     yield [Span(f"→ {ending}", style), Span(f"{took}{where}", "dim")]
-    for name, stream in (("stdout", run.stdout), ("stderr", run.stderr)):
+
+
+def _command(item: StepCommand) -> Iterator[Line]:
+    yield from command_head(item)
+    for name, stream in (("stdout", item.command.stdout), ("stderr", item.command.stderr)):
         if stream.head or stream.tail:
             if name == "stderr":
                 yield [Span("stderr", "dim")]
@@ -340,12 +354,13 @@ def _tests(view: StepView) -> Iterator[Line]:
     passed = [outcome for outcome in view.tests if outcome.outcome == "passed"]
     others = [outcome for outcome in view.tests if outcome.outcome != "passed"]
     for outcome in [*others, *passed[:_PASSED_SHOWN]]:
-        yield from _outcome(outcome)
+        yield from outcome_lines(outcome)
     if len(passed) > _PASSED_SHOWN:
         yield [Span(f"… {len(passed) - _PASSED_SHOWN} more passed", "dim")]
 
 
-def _outcome(outcome: TestOutcome) -> Iterator[Line]:
+def outcome_lines(outcome: TestOutcome) -> Iterator[Line]:
+    """What came of a test, with its failure."""
     style = _OUTCOMES.get(outcome.outcome, "yellow")
     phase = "" if outcome.phase == "call" else f" at {one_line(outcome.phase)}"
     took = "" if outcome.duration is None else f"  {time_of(outcome.duration)}"
@@ -360,7 +375,8 @@ def _outcome(outcome: TestOutcome) -> Iterator[Line]:
         yield from indented(captured(outcome.message))
 
 
-def _state(state: StateView) -> Iterator[Line]:
+def state_lines(state: StateView) -> Iterator[Line]:
+    """How far the files after a step are known."""
     if state.state_id is None:
         text = f"{one_line(state.quality)}: the files after this step are not known"
         yield [Span(text, "yellow")]

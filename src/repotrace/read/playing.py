@@ -1,0 +1,241 @@
+"""A run that is stepped through: its outline stays at hand, all else is read when it is shown."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
+
+from repotrace.errors import RunNotFound
+from repotrace.read.diffs import StepDiff, step_diff
+from repotrace.read.lines import StepLines
+from repotrace.read.runs import column_of, grid_of
+from repotrace.read.steps import call_before, place_of, repeated_messages, step_at
+from repotrace.read.views import StateView, StepLine, StepView, TestGrid
+from repotrace.records.blame import Blame
+from repotrace.records.run import LLMInteraction, Run, StepStatus
+from repotrace.storage import Store
+from repotrace.storage.overview import Outline
+
+PAGE = 64
+"""Lines of steps that are read together."""
+
+_FOUND = 2_000
+"""Texts in which a word is found, at most."""
+
+_GRID_RUNS = 60
+
+_NOTABLE = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
+
+
+class KnownFile(NamedTuple):
+    """A path of the files after a step."""
+
+    path: str
+    mode: int
+    object_id: str | None
+    change: str = ""
+    """`create`, `edit` or `delete` where the step itself did that to it."""
+    changed_before: bool = False
+    """An earlier step of the run changed it."""
+
+
+class PlayedRun:
+    """A run that is stepped through. Safe to use from several threads.
+
+    Steps are told apart by their place, counted from 0, which is not their number: a program may
+    have given numbers with gaps.
+    """
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self.store = store
+        self.run = run
+        self._lock = threading.RLock()
+        self._kept: dict[int, StepLine] = {}
+        self._blamed: list[Blame] | None = None
+        self._lines = self._read_lines()
+
+    def _read_lines(self) -> StepLines:
+        with self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            return StepLines(overview, self.run)
+
+    # --- Steps --------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._lines.outline)
+
+    def outline(self, place: int) -> Outline:
+        """The step at a place, without its texts."""
+        return self._lines.outline[place]
+
+    def place(self, number: int) -> int | None:
+        """The place of the step with this number; None if there is none."""
+        steps = self._lines.outline
+        place = bisect_left(steps, number, key=attrgetter("number"))
+        return place if place < len(steps) and steps[place].number == number else None
+
+    def line(self, place: int) -> StepLine:
+        """The line of a step; its neighbours are read with it."""
+        found = self._kept.get(place)
+        if found is None:
+            self._read(place // PAGE * PAGE)
+            found = self._kept[place]
+        return found
+
+    def _read(self, first: int) -> None:
+        with self._lock, self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            self._lines.look_into(overview)
+            lines = self._lines.of(self._lines.outline[first : first + PAGE])
+            self._kept.update(enumerate(lines, start=first))
+
+    def refresh(self) -> bool:
+        """Look again, as the run may go on; whether anything is different."""
+        run = self.store.runs.get(self.run.id)
+        with self._lock:
+            before = self._lines
+            self.run = run
+            after = self._read_lines()
+            same = after.outline == before.outline and after.tested == before.tested
+            if same and run.totals == before.run.totals and run.status == before.run.status:
+                return False
+            self._lines = after
+            self._kept = {}
+            self._blamed = None
+            return True
+
+    # --- One step -----------------------------------------------------------------------------
+
+    def view(self, place: int) -> StepView:
+        """All of a step; its long texts are loaded when they are read."""
+        step = self.store.runs.step(self.run.id, self.outline(place).id)
+        with self._lock, self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            self._lines.look_into(overview)
+            found = place_of(self._lines, step.id)
+        return step_at(self.store, self.run, step, found)
+
+    def calls(self, view: StepView) -> list[tuple[int, LLMInteraction]]:
+        """Its model calls, each with how many of its messages repeat the call before."""
+        return repeated_messages(view, call_before(self.store, self.run, view))
+
+    def diff(self, view: StepView) -> StepDiff:
+        """What the step changed."""
+        return step_diff(self.store, view)
+
+    def diff_between(self, one: int, other: int) -> bytes | None:
+        """What is different after one step from after another; None where that is not known."""
+        before, after = self.state_after(one), self.state_after(other)
+        if before.state_id is None or after.state_id is None:
+            return None
+        return self.store.snapshots.diff(before.state_id, after.state_id)
+
+    def state_after(self, place: int) -> StateView:
+        """The files when a step had ended."""
+        with self._lock:
+            return self._lines.states.after(self.outline(place))
+
+    def files(self, view: StepView) -> list[KnownFile]:
+        """The files after a step, by path, and those that it deleted.
+
+        Where they are not known: those that it changed.
+        """
+        changes = {item.file_path: item for item in view.operations}
+        state = view.after.state_id
+        if state is None or not self.store.snapshots.path.is_dir():
+            return sorted(
+                KnownFile(path, item.mode_after or 0, item.after_id, item.operation_type)
+                for path, item in changes.items()
+            )
+        before = self._changed_in_run(state)
+        found = []
+        for entry in self.store.snapshots.list(state):
+            change = changes.pop(entry.path, None)
+            kind = "" if change is None else change.operation_type
+            found.append(
+                KnownFile(entry.path, entry.mode, entry.object_id, kind, entry.path in before)
+            )
+        for path, item in changes.items():
+            found.append(KnownFile(path, item.mode_before or 0, None, item.operation_type))
+        return sorted(found)
+
+    def _changed_in_run(self, state: str) -> frozenset[str]:
+        base = self.run.base_state
+        if base is None:
+            return frozenset()
+        pairs = [(base, state)]
+        found = next(iter(self.store.snapshots.known_operations_of(pairs)), None)
+        return frozenset(operation.path for operation in found or ())
+
+    def content(self, view: StepView, path: str) -> bytes | None:
+        """The content of a file after the step, or what the step deleted; None if not kept."""
+        state = view.after.state_id
+        if state is not None and self.store.snapshots.path.is_dir():
+            found = self.store.snapshots.read(state, path)
+            if found is not None:
+                return found
+        for item in view.operations:
+            if item.file_path == path:
+                for name in (item.after_id, item.before_id):
+                    data = name and self.store.snapshots.read_object(name)
+                    if data:
+                        return data
+        return None
+
+    # --- The run ------------------------------------------------------------------------------
+
+    def grid(self, place: int) -> TestGrid:
+        """Which test did what in the test runs around a step."""
+        with self._lock, self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            lines = self._lines
+            lines.look_into(overview)
+            tested = [step for step in lines.outline if step.id in lines.tested]
+            at = bisect_left(tested, self.outline(place).number, key=attrgetter("number"))
+            first = max(0, min(at - _GRID_RUNS // 2, len(tested) - _GRID_RUNS))
+            steps = tested[first : first + _GRID_RUNS]
+            return grid_of(overview, lines, steps, map(column_of, lines.of(steps)), whole=False)
+
+    def blamed(self) -> Sequence[Blame]:
+        """The newest verdict of blame on each test."""
+        if self._blamed is None:
+            kept = self.store.memo.verdicts(self.run.id)
+            self._blamed = [Blame.model_validate(verdict.record) for verdict in kept]
+        return self._blamed
+
+    # --- Finding ------------------------------------------------------------------------------
+
+    def is_failure(self, place: int) -> bool:
+        """Whether the step failed, or a test in it."""
+        step = self.outline(place)
+        if step.status in _NOTABLE:
+            return True
+        if step.id not in self._lines.tested:
+            return False
+        tests = self.line(place).tests
+        return tests is not None and tests.failing > 0
+
+    def is_test_run(self, place: int) -> bool:
+        """Whether tests ran in the step."""
+        return self.outline(place).id in self._lines.tested
+
+    def find(self, text: str) -> list[int]:
+        """The places of the steps in which all words of `text` occur, in order."""
+        places = {step.id: place for place, step in enumerate(self._lines.outline)}
+        hits = self.store.runs.search(text, run_id=self.run.id, limit=_FOUND)
+        found = {places[hit.step_id] for hit in hits if hit.step_id in places}
+        return sorted(found)
+
+
+def from_here(count: int, place: int, *, back: bool = False) -> Iterator[int]:
+    """The places after one, round the end to where it began; or before it, round the beginning."""
+    way = range(place - 1, place - count - 1, -1) if back else range(place + 1, place + count + 1)
+    yield from (number % count for number in islice(way, count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Tool, folder_of
+from repotrace.agents.tools import Action, Agent, Proxied, Tool, folder_of
 
 TOOLS = {
     "exec_command": Tool(Action.RUN, command="cmd"),
@@ -38,4 +38,12 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield from sorted(found, key=lambda path: path.name, reverse=True)
 
 
-AGENT = Agent("codex", "Codex", "codex", TOOLS, sessions)
+AGENT = Agent(
+    "codex",
+    "Codex",
+    "codex",
+    TOOLS,
+    sessions,
+    # It does not look at OPENAI_BASE_URL.
+    Proxied(("-c", 'openai_base_url="{openai}"')),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Tool, folder_of
+from repotrace.agents.tools import Action, Agent, Proxied, Tool, folder_of
 
 TOOLS = {
     "read_file": Tool(Action.READ, path="file_path", first="start_line"),
@@ -45,4 +45,12 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield from place.glob("session-*.jsonl")
 
 
-AGENT = Agent("gemini-cli", "Gemini CLI", "gemini-cli", TOOLS, sessions)
+AGENT = Agent(
+    "gemini-cli",
+    "Gemini CLI",
+    "gemini-cli",
+    TOOLS,
+    sessions,
+    # It takes the address from the environment in folders alone that are trusted.
+    Proxied(environment={"GEMINI_CLI_TRUST_WORKSPACE": "true"}),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Tool, editor_tools, folder_of
+from repotrace.agents.tools import Action, Agent, Proxied, Tool, editor_tools, folder_of
 
 _SHELL = Tool(Action.RUN, command="command")
 
@@ -57,4 +57,11 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
             yield events.parent
 
 
-AGENT = Agent("openhands", "OpenHands", "openhands", TOOLS, sessions)
+AGENT = Agent(
+    "openhands",
+    "OpenHands",
+    "openhands",
+    TOOLS,
+    sessions,
+    Proxied(("--override-with-envs",)),
+)

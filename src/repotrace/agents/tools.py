@@ -68,6 +68,14 @@ def editor_tools(*names: str) -> dict[str, Tool]:
     return {f"{name} {verb}": tool for name in names for verb, tool in EDITOR.items()}
 
 
+class Proxied(NamedTuple):
+    """What leads an agent through the relay besides the usual variables, see `proxy`."""
+
+    arguments: tuple[str, ...] = ()
+    """Stand behind the name of its program; `{openai}` and the like are addresses."""
+    environment: Mapping[str, str] = {}
+
+
 class Agent(NamedTuple):
     """An agent that people use. Nothing here looks at the machine before it is asked to."""
 
@@ -81,6 +89,7 @@ class Agent(NamedTuple):
     sessions: Callable[[Mapping[str, str], Path], Iterable[Path]]
     """The transcripts that may be of the work in a folder; gets the environment and the folder.
     A transcript of another folder may be among them: the importer knows better."""
+    proxy: Proxied = Proxied()
 
 
 def folder_of(environ: Mapping[str, str], variable: str, usual: str) -> Path:

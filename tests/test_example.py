@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +19,8 @@ REPAIRED = (
     "        day = 28 if (sent.month, sent.day) == (2, 29) else sent.day\n"
     "        return sent.replace(year=sent.year + 1, day=day)\n",
 )
-LEAP_DAY = "tests/test_terms.py::test_yearly_from_a_leap_day"
-OVER_A_LEAP_DAY = "tests/test_terms.py::test_yearly_over_a_leap_day"
+LEAP_DAY = "tests/test_terms.py::Terms::test_yearly_from_a_leap_day"
+OVER_A_LEAP_DAY = "tests/test_reminders.py::Reminders::test_yearly_over_a_leap_day"
 
 
 class Example:
@@ -42,11 +41,8 @@ class Example:
         assert done.stderr == ""
         self.said = done.stdout
         self.truth = folder / "truth"
-        shutil.copytree(ROOT / "examples" / "invoice", self.truth)
-        for path in self.truth.rglob("__pycache__"):
-            shutil.rmtree(path)
-        plain_git(self.truth, "init", "-q")
-        self.commits = [self._commit()]
+        plain_git(folder, "clone", "-q", str(self.folder), str(self.truth))
+        self.commits = [plain_git(self.truth, "rev-parse", "HEAD")]
         for old, new in (BROKEN, REPAIRED):
             path = self.truth / "billing" / "terms.py"
             text = path.read_text()
@@ -174,7 +170,7 @@ def test_each_test_run_is_tied_to_the_patch_it_ran_on(example: Example) -> None:
         }
         tests = example.json("play", "--step", str(number))["tests"]
         assert {test["node_id"]: test["outcome"] for test in tests} == expected
-        assert len(expected) == 5
+        assert len(expected) == 6
         assert {test["origin"] for test in tests} == {"plugin"}
         assert (expected[OVER_A_LEAP_DAY] == "failed") == (number == 10)
         assert expected[LEAP_DAY] == "passed"

@@ -33,11 +33,14 @@ COMMANDS = {
     "runs show": "repotrace.cli.runs_show:runs_show",
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
+    "runs search": "repotrace.cli.runs_search:runs_search",
     "runs report": "repotrace.cli.runs_report:runs_report",
     "runs report-tests": "repotrace.cli.runs_report_tests:runs_report_tests",
     "runs checkpoint": "repotrace.cli.runs_checkpoint:runs_checkpoint",
     "runs delete": "repotrace.cli.runs_delete:runs_delete",
     "runs gc": "repotrace.cli.runs_gc:runs_gc",
+    "export": "repotrace.cli.export:export",
+    "demo": "repotrace.cli.demo:demo",
     "version": "repotrace.cli.version:version",
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.
@@ -75,11 +78,17 @@ SECOND_NAMES: dict[str, str] = {
     name.replace("runs ", "work ", 1): place
     for name, place in COMMANDS.items()
     if name.startswith("runs ")
-} | {"work replay": "repotrace.cli.play:work_replay"}
+} | {
+    "work replay": "repotrace.cli.play:work_replay",
+    "work export-trace": "repotrace.cli.export:work_export_trace",
+}
 """Other names of commands, in the hidden group `work`."""
 
 PASS_THROUGH = frozenset({"capture"})
 """Commands that take another command: from its first word on, everything belongs to that."""
+
+DASHES = frozenset({"runs search", "work search"})
+"""Commands whose arguments may begin with a dash: `-word` is one that must not occur."""
 
 _WITH_VALUE = ("-C", "--directory", "--home", "--color")
 
@@ -151,7 +160,11 @@ def make_app(names: Iterable[str] | None = None) -> typer.Typer:
             groups[group] = _group(group)
             app.add_typer(groups[group], help=GROUPS.get(group), hidden=group not in GROUPS)
         module, _, function = places[full_name].partition(":")
-        settings = {"allow_interspersed_args": False} if full_name in PASS_THROUGH else None
+        settings = {}
+        if full_name in PASS_THROUGH:
+            settings = {"allow_interspersed_args": False}
+        elif full_name in DASHES:
+            settings = {"ignore_unknown_options": True}
         home = groups[group] if group else app
         command = home.command(name, cls=boundary.Command, context_settings=settings)
         command(getattr(import_module(module), function))

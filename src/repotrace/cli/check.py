@@ -228,7 +228,7 @@ class Teller:
     """Says on stderr what goes on; on a terminal the last line is written over."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        self.live = sys.stderr.isatty()
         self._shown = False
 
     def announce(self, bench: Bench, states: int) -> None:
@@ -241,14 +241,14 @@ class Teller:
     def stage(self, text: str) -> None:
         """A part of the work begins."""
         self.clear()
-        if self._live:
+        if self.live:
             self._write(f"{text} …")
         else:
             note(text)
 
     def progress(self, moment: Moment) -> None:
         """Before each execution of a search; on a terminal alone."""
-        if not self._live:
+        if not self.live:
             return
         parts = [
             f"{moment.executions} done, about {moment.left} to come",

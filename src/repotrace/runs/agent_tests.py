@@ -47,7 +47,7 @@ class AgentTests:
         self._commands = [
             (numbers.get(command.step_id, 0), command)
             for command in store.runs.commands(run.id)
-            if command.is_test and command.step_id not in told
+            if command.is_test and command.step_id not in told and not _named_all(command)
         ]
 
     def _take(self, number: int, outcomes: Sequence[TestOutcome]) -> None:
@@ -91,6 +91,13 @@ class AgentTests:
         """What came of the test in that step, as far as it was told."""
         found = [seen for seen in self.of(test) if seen.step_number == step_number]
         return str(found[-1].result) if found else None
+
+
+def _named_all(command: StepCommand) -> bool:
+    """Whether the output named every test that was run, be it that it passed."""
+    words = list(command.command.argv) or command.command_line.split()
+    plain = not any(mark in word for word in words for mark in "|>;&")
+    return plain and "unittest" in words and not {"-v", "--verbose"}.isdisjoint(words)
 
 
 def chose(command: StepCommand, test: str) -> bool | None:

@@ -85,7 +85,11 @@ class ImportProbe:
             old.unlink()
         before = env.get("PYTHONPATH")
         path = f"{before}{os.pathsep}{place}" if before else str(place)
-        return {**env, VARIABLE: str(notes), "PYTHONPATH": path}
+        result = {**env, VARIABLE: str(notes), "PYTHONPATH": path}
+        if env.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+            named = env.get("PYTEST_PLUGINS")
+            result["PYTEST_PLUGINS"] = f"{named},{_NAME}" if named else _NAME
+        return result
 
     def check(self, worker: int, state: str, scratch: Path) -> None:
         """Raises RepoTraceError if code that the state has was loaded from elsewhere."""

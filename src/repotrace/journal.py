@@ -29,6 +29,7 @@ __all__ = [
     "new_id",
     "new_run_id",
     "redacted",
+    "writer_facts",
 ]
 
 TEXT_LIMIT = 1 << 20
@@ -44,6 +45,7 @@ _SUFFIX = ".jsonl"
 _FAULT = "[REDACTED:fault]"
 _DEEPEST = 200
 _LONGEST_NAME = 60
+_TRIES = 20
 _LARGEST = 8192
 """Bits of a number that is written as one."""
 
@@ -104,6 +106,9 @@ class Journal:
 
     May be shared by threads, and is usable in a child after a fork, which gets a file of its
     own. `redact` is applied to every text; one that fails costs the text, not the event.
+
+    With a `name`, several processes append to one file of that name, and none of them closes
+    it; `writer` are the `writer_facts` of the process that they speak for.
     """
 
     def __init__(
@@ -113,14 +118,20 @@ class Journal:
         redact: Optional[Callable[[str], str]] = None,  # noqa: UP045
         text_limit: int = TEXT_LIMIT,
         file_limit: int = FILE_LIMIT,
+        name: Optional[str] = None,  # noqa: UP045
+        writer: Optional[Dict[str, Any]] = None,  # noqa: UP006, UP045
     ) -> None:
         self.folder = os.fspath(folder)
+        self.began = False
+        """Whether this process was the first to write into its file."""
         self.lost = 0
         """Events that this process could not write, in all."""
         self._untold: Dict[Optional[str], int] = {}  # noqa: UP006, UP045
         self._redact = redact
         self._text_limit = max(text_limit, 2)
         self._file_limit = file_limit
+        self._name = name
+        self._writer = writer
         self._lock = threading.RLock()
         self._descriptor = -1
         self._size = 0
@@ -164,10 +175,17 @@ class Journal:
                 return
             try:
                 self._tell_of_losses()
-                self._put(self._line(_event("closed", {})))
+                if self._name is None:
+                    self._put(self._line(_event("closed", {})))
             except Exception as error:
                 self._warn(error)
             self._shut()
+
+    def open(self) -> None:
+        """Begin the file now rather than at the first event. Raises OSError if it cannot be."""
+        with self._lock:
+            if self._descriptor < 0:
+                self._open()
 
     def __enter__(self) -> Journal:
         return self
@@ -192,7 +210,7 @@ class Journal:
         with self._lock:
             if self._descriptor < 0:
                 self._open()
-            elif self._size > self._file_limit:
+            elif self._size > self._file_limit and self._name is None:
                 self._put(self._line(_event("closed", {})))
                 self._shut()
                 self._open()
@@ -247,18 +265,27 @@ class Journal:
     def _open(self) -> None:
         """Begin a file that holds this writer's lock for as long as the process lives."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        for _ in range(20):
-            name = f"{os.getpid()}-{os.urandom(6).hex()}{_SUFFIX}"
-            descriptor = os.open(os.path.join(self.folder, name), flags, 0o600)  # noqa: PTH118
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        shared = [self._name] * _TRIES if self._name else []
+        for name in (*shared, *[None] * _TRIES):
+            stem = name or f"{os.getpid()}-{os.urandom(6).hex()}"
+            path = os.path.join(self.folder, stem + _SUFFIX)  # noqa: PTH118
+            descriptor = os.open(path, flags if name else flags | os.O_EXCL, 0o600)
             # A reader that saw the empty file first may have removed it.
             if _share_lock(descriptor) and os.fstat(descriptor).st_nlink:
                 break
             os.close(descriptor)
+            if name:  # a reader looks whether it is over
+                time.sleep(0.005)
         else:
             raise OSError(11, "The journal folder is not usable")
-        self._descriptor, self._size, self._torn = descriptor, 0, False
-        self._put(self._line(_event("writer", _writer())))
+        size = os.fstat(descriptor).st_size
+        self._descriptor, self._size = descriptor, size
+        self.began = size == 0 and name == self._name
+        # Whoever wrote before us may have been killed in the middle of a line.
+        self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        if size == 0:
+            self._put(self._line(_event("writer", self._writer or writer_facts())))
 
     def _shut(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -308,11 +335,11 @@ def _share_lock(descriptor: int) -> bool:
     return True
 
 
-def _writer() -> Dict[str, Any]:  # noqa: UP006
-    """What a reader needs to find out whether this process is still alive."""
-    facts: Dict[str, Any] = {"pid": os.getpid()}  # noqa: UP006
+def writer_facts(pid: Optional[int] = None) -> Dict[str, Any]:  # noqa: UP006, UP045
+    """What a reader needs to find out whether a process, by default this one, is still alive."""
+    facts: Dict[str, Any] = {"pid": os.getpid() if pid is None else pid}  # noqa: UP006
     try:
-        with open("/proc/self/stat", "rb") as file:
+        with open(f"/proc/{facts['pid']}/stat", "rb") as file:
             facts["pid_started"] = int(file.read().rpartition(b")")[2].split()[19])
         with open("/proc/sys/kernel/random/boot_id") as file:
             facts["boot"] = file.read().strip()

@@ -54,13 +54,15 @@ def demo(
     def tell(view: Any) -> None:
         teller.clear()
         if not as_json:
-            terminal.print(view)
+            # A terminal that breaks a line itself lets it be copied whole.
+            terminal.print(view, soft_wrap=True)
 
     def agent_is_done(run: Run, said: str) -> None:
         tell(agent_view(run, said))
 
     try:
-        tell(beginning_view(repository))
+        if not as_json:
+            terminal.print(beginning_view(repository))
         story = demonstrate(
             folder,
             os.environ,

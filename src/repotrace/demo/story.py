@@ -159,7 +159,7 @@ def _digest(top: Path, names: Sequence[str], but: str = "") -> str:
                 digest.update(os.fsencode(os.readlink(path)))  # noqa: PTH115
             elif path.is_file():
                 digest.update(sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()[:8]
 
 
 def _walk(path: Path) -> Iterator[Path]:

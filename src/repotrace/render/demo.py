@@ -20,12 +20,14 @@ from repotrace.render.checks import check_view, summary_line
 
 def beginning_view(folder: Path) -> RenderableType:
     """What is going to happen."""
-    return Group(
-        Text(f"A small project about invoices, made in {visible(str(folder))},"),
-        Text("and an agent that works on it. Its model is a script that needs no network, with"),
-        Text("tokens and prices to match; recorder, tests, check and blame are the real ones."),
-        Text(),
+    text = Text(
+        f"A small project about invoices, made in {visible(str(folder))}, and an agent that"
     )
+    text.append(
+        " works on it. Its model is a script that needs no network, with tokens and prices to"
+    )
+    text.append(" match; recorder, tests, check and blame are the real ones.\n")
+    return text
 
 
 def agent_view(run: Run, said: str) -> RenderableType:
@@ -55,11 +57,11 @@ def proof_part(check: Check, repository: Path) -> Iterator[RenderableType]:
 
 def ending_view(story: Story) -> RenderableType:
     """The digests of before and after, and how to go on."""
-    lines = [_digests("before check and blame", story.before), _digests("after", story.after)]
+    lines = [_digests("before", story.before), _digests("after", story.after)]
     same = story.before == story.after
     lines.insert(
         0,
-        Text("the repository is as the agent left it:", style="green")
+        Text("check and blame left the repository as it was:", style="green")
         if same
         else Text("the repository has changed meanwhile:", style="bold red"),
     )
@@ -79,18 +81,18 @@ def ending_view(story: Story) -> RenderableType:
 
 def _command(repository: Path, *words: str) -> Text:
     line = shlex.join(["repotrace", "-C", str(repository), *words])
-    return Text(f"$ {visible(line)}", style="bold", overflow="fold")
+    return Text(f"$ {visible(line)}", style="bold")
 
 
 def _next(story: Story, told: str, *words: str) -> Text:
     line = shlex.join(["repotrace", "-C", str(story.repository), *words])
-    text = Text(f"  {visible(line)}", overflow="fold")
+    text = Text(f"  {visible(line)}")
     return text.append(f"  # {told}", style="dim")
 
 
 def _digests(when: str, found: Digests) -> Text:
     facts = f"files {found.files} · index {found.index} · refs {found.refs} · config {found.config}"
-    return Text(f"  {facts}  {when}", style="dim")
+    return Text(f"  {when:<6}  {facts}", style="dim")
 
 
 def _step(check: Check) -> int:

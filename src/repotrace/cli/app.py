@@ -160,13 +160,10 @@ def make_app(names: Iterable[str] | None = None) -> typer.Typer:
             groups[group] = _group(group)
             app.add_typer(groups[group], help=GROUPS.get(group), hidden=group not in GROUPS)
         module, _, function = places[full_name].partition(":")
-        settings = {}
-        if full_name in PASS_THROUGH:
-            settings = {"allow_interspersed_args": False}
-        elif full_name in DASHES:
-            settings = {"ignore_unknown_options": True}
+        settings = {"allow_interspersed_args": False} if full_name in PASS_THROUGH else None
+        kind = boundary.DashedWords if full_name in DASHES else boundary.Command
         home = groups[group] if group else app
-        command = home.command(name, cls=boundary.Command, context_settings=settings)
+        command = home.command(name, cls=kind, context_settings=settings)
         command(getattr(import_module(module), function))
     return app
 

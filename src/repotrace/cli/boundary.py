@@ -57,6 +57,17 @@ class Command(typer.core.TyperCommand):
         ]
 
 
+class DashedWords(Command):
+    """A command whose arguments may begin with one dash; its options have long names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As always, once such words stand at the end, where they are no options."""
+        end = args.index("--") if "--" in args else len(args)
+        dashed = [word for word in args[:end] if len(word) > 2 and word[0] == "-" != word[1]]
+        others = [word for word in args[:end] if word not in dashed]
+        return super().parse_args(ctx, [*others, "--", *dashed, *args[end + 1 :]])
+
+
 class Commands(typer.core.TyperGroup):
     """A group of commands; errors a user can act on end here."""
 

@@ -11,12 +11,13 @@ import typer
 
 from repotrace.cli.boundary import complain, silence
 from repotrace.config import Settings, find_store, home_for, load_settings, workspace_for
-from repotrace.errors import RunNotFound
+from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.storage import LATEST, Store
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from repotrace.records.bug import BugReport
     from repotrace.records.run import Run
 
 StoreOption = Annotated[
@@ -60,9 +61,6 @@ PathsOption = Annotated[
     list[str] | None,
     typer.Option("--path", metavar="GLOB", help="These paths only; may be repeated"),
 ]
-
-
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Globals(NamedTuple):
@@ -118,23 +116,41 @@ def the_run(opened: Opened, ref: str) -> Run:
         return newest
 
 
+def run_or_report(opened: Opened, ref: str) -> Run | BugReport:
+    """The run or report that `ref` means; `latest` is the newer one of both."""
+    from repotrace.errors import ReportNotFound
+
+    reports = opened.store.reports
+    if ref != LATEST:
+        try:
+            return the_run(opened, ref)
+        except RunNotFound as no_run:
+            try:
+                return reports.load(opened.store.resolve(ref))
+            except ReportNotFound as error:
+                raise ReportNotFound(f"No run or report matches {ref!r}.", no_run.hint) from error
+    try:
+        report = reports.load(opened.store.resolve(ref))
+    except ReportNotFound:
+        return the_run(opened, ref)
+    try:
+        run = the_run(opened, ref)
+    except RunNotFound:
+        return report
+    return run if (run.last_event_at or run.started_at) > report.created_at else report
+
+
 def moment_given(text: str, now: datetime) -> datetime:
     """The moment that `2h`, `3d`, `90s`, `2w` before `now` is, or that an ISO date names.
 
     A date without a time zone is one of the local zone. Raises BadParameter for anything else.
     """
-    import re
-    from datetime import UTC, datetime, timedelta
+    from repotrace.storage.query import moment
 
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|d|w)", text.strip())
     try:
-        if match:
-            return now - timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
-        return datetime.fromisoformat(text.strip()).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is no time: write 30min, 2h, 3d, 2w or a date such as 2026-03-01"
-        ) from None
+        return moment(text, now)
+    except RepoTraceError as error:
+        raise typer.BadParameter(f"{error.message} {error.hint}") from None
 
 
 def inherited(opened: Opened) -> dict[str, str]:

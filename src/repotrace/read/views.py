@@ -78,6 +78,43 @@ class RunList(View):
     """Runs of other work trees, where only those of one were asked for and it has none."""
 
 
+class FoundIn(Part):
+    """The step that something was found in."""
+
+    number: int
+    step_type: str
+    status: str
+    description: str = ""
+
+
+class Found(Part):
+    """One thing that a search found."""
+
+    run_id: str
+    step: FoundIn | None = None
+    """None for a text of the run itself, and for a run that was found by filters alone."""
+    field: str
+    """Where the text stands: `description`, `response`, `stdout_head`, `file_path`, `node_id`, …;
+    `step` or `run` where only filters were given."""
+    snippet: str = ""
+    """One line around the first word that was found."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """Where in the snippet what was searched for stands: start and end, in characters."""
+
+
+class SearchView(View):
+    """`runs search`."""
+
+    schema_version: int = 1
+    query: str
+    hits: tuple[Found, ...] = ()
+    """The newest first."""
+    runs: tuple[RunLine, ...] = ()
+    """The runs of the hits."""
+    more: bool = False
+    """Whether the limit left some out."""
+
+
 class TestCounts(Part):
     """How the tests of one step ended, each counted once."""
 

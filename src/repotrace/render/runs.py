@@ -55,7 +55,7 @@ def run_list(runs: Sequence[RunLine], *, width: int, now: datetime) -> Iterator[
     if width >= ONE_ROW:
         yield from _run_rows(runs, width, now)
         return
-    cells = [(run.id, f"{age(run.started_at, now)} ago", *_result(run)) for run in runs]
+    cells = [(run.id, f"{age(run.started_at, now)} ago", *result_of(run)) for run in runs]
     widths = [max((cell_len(cell[n]) for cell in cells), default=0) for n in range(3)]
     for run, (name, when, result, style) in zip(runs, cells, strict=True):
         line = [
@@ -77,7 +77,7 @@ def _run_rows(runs: Sequence[RunLine], width: int, now: datetime) -> Iterator[Li
     rows = [[(title, "bold") for title in (*head, "COST", "TIME", "TASK")]]
     for run in runs:
         totals = run.totals
-        result, style = _result(run)
+        result, style = result_of(run)
         tests = f"{totals.tests_failing}/{totals.tests} fail" if totals.tests_failing else ""
         rows.append(
             [
@@ -117,7 +117,7 @@ def columns(
         yield line
 
 
-def _result(run: RunLine | Run) -> tuple[str, str]:
+def result_of(run: RunLine | Run) -> tuple[str, str]:
     """How the run came out, in a word or two, and its colour."""
     if run.status != RunStatus.COMPLETED:
         return one_line(run.status, 14), STATUS_STYLES.get(run.status, "")
@@ -150,7 +150,7 @@ def _figures(totals: RunTotals, duration: float | None) -> Iterator[str]:
 
 def run_head(view: RunView, *, width: int, now: datetime) -> Iterator[Line]:
     """What a run was, how it came out, and its totals."""
-    result, style = _result(view.run)
+    result, style = result_of(view.run)
     yield [Span(f"Run {one_line(view.run.id)}", "bold cyan"), Span("  "), Span(result, style)]
     facts = list(_facts(view, now))
     least, most = _NAMES
@@ -397,8 +397,12 @@ def patch_of(patch: Patch | None) -> str:
 # --- Tests ----------------------------------------------------------------------------------
 
 
-def grid_lines(grid: TestGrid, *, width: int) -> Iterator[Line]:
-    """Which test did what in which step; nothing where no test ever failed."""
+def grid_lines(grid: TestGrid, *, width: int, at: int | None = None) -> Iterator[Line]:
+    """Which test did what in which step; nothing where no test ever failed.
+
+    Where there is no room for all steps, the last ones; or those around step `at`, which is
+    marked.
+    """
     if not grid.tests or not grid.runs:
         return
     names = [one_line(row.node_id) for row in grid.tests]
@@ -407,11 +411,20 @@ def grid_lines(grid: TestGrid, *, width: int) -> Iterator[Line]:
     if width < WIDE:
         name_width = min(name_width, max(width // 2, width - cell * len(grid.runs) - 2))
     most = max(1, (width - name_width - 2) // cell)
-    runs = grid.runs[-most:]
+    first = max(0, len(grid.runs) - most)
+    if at is not None:
+        here = sum(run.step_number < at for run in grid.runs)
+        first = max(0, min(first, here - most // 2))
+    runs = grid.runs[first : first + most]
     skipped = len(grid.runs) - len(runs) + grid.runs_left_out
     earlier = f", {count(skipped, 'other test run')} not shown" if skipped else ""
     yield [Span(f"Tests that failed at some time, by step{earlier}", "bold")]
-    yield [Span(fit("step", name_width + 2)), *(Span(f"{run.step_number:>{cell}}") for run in runs)]
+    head = [Span(fit("step", name_width + 2))]
+    for run in runs:
+        number = str(run.step_number)
+        style = "bold reverse" if run.step_number == at else ""
+        head += [Span(" " * (cell - len(number))), Span(number, style)]
+    yield head
     if any(run.patch and run.patch.steps for run in runs):
         yield [
             Span(fit("on the files of step", name_width + 2), "dim"),
@@ -419,7 +432,7 @@ def grid_lines(grid: TestGrid, *, width: int) -> Iterator[Line]:
         ]
     for name, row in zip(names, grid.tests, strict=True):
         line = [Span(fit(fit_end(name, name_width), name_width + 2))]
-        for outcome in row.outcomes[-most:]:
+        for outcome in row.outcomes[first : first + most]:
             mark, style = _MARKS.get(outcome or "", ("?" if outcome else "", ""))
             line.append(Span(f"{mark:>{cell}}", style))
         yield line

@@ -144,6 +144,18 @@ class Overview:
                 )
         return found
 
+    def kinds(self, run_id: str, numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
+        """The type and the status of steps, by number."""
+        found: dict[int, tuple[str, str]] = {}
+        for part in _parts(numbers):
+            rows = self._connection.execute(
+                "SELECT step_number, step_type, status FROM execution_steps"
+                f" WHERE run_id = ? AND step_number IN ({_marks(part)})",
+                (run_id, *part),
+            )
+            found |= {number: (_word(kind), _word(status)) for number, kind, status in rows}
+        return found
+
     def _head(self, value: Cell) -> str | None:
         if not isinstance(value, int):
             return decode(value) if isinstance(value, bytes) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from repotrace.storage.ingest import (
 )
 from repotrace.storage.intake import Intake
 from repotrace.storage.overview import Overview
+from repotrace.storage.query import Query
 from repotrace.storage.reports import LATEST
 from repotrace.storage.rows import Unusable, bound, moment, to_moment
 from repotrace.storage.run_names import id_of, matching
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _TABLES = (
     *("execution_steps", "llm_interactions", "file_operations", "file_reads", "log_entries"),
     *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses", "states"),
-    *("test_executions", "test_verdicts"),
+    *("test_executions", "test_verdicts", "looks", "transcripts", "joins"),
 )
 
 _BATCH = 2_000
@@ -439,14 +440,22 @@ class RunStore:
         )
 
     def search(
-        self, query: str, *, run_id: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        run_id: str | None = None,
+        limit: int = 50,
+        now: datetime | None = None,
     ) -> builtins.list[Hit]:
-        """Where all words of `query` occur in one text, the newest first; see `search.search`."""
-        self.index()
+        """What `query` finds, as `search.search`; `since:2h` is counted from `now`."""
+        asked = Query.of(query)
+        if asked.wanted or asked.unwanted:
+            self.index()
         with self._database.reading() as connection:
             if connection is None:
                 return []
-            return search(connection, query, run_id=run_id, limit=limit)
+            then = now or datetime.now(UTC)
+            return search(connection, asked, now=then, run_id=run_id, limit=limit)
 
     @contextmanager
     def overview(self) -> Iterator[Overview | None]:

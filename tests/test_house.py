@@ -244,7 +244,7 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("name", ["redact", "journal", "pytest_plugin"])
+@pytest.mark.parametrize("name", ["redact", "journal", "hook", "pytest_plugin"])
 def test_what_goes_into_foreign_environments_needs_nothing_but_python(name: str) -> None:
     """All that the module imports, and what that imports; import-linter wants a list of names."""
     reached: set[str] = set()

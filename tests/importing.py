@@ -20,7 +20,9 @@ SHARED = Path(__file__).parents[2] / "shared"
 """Transcripts of real agents, where somebody put them beside the checkout."""
 
 CLAUDE = TRANSCRIPTS / "claude-code" / "11111111-2222-4333-8444-555555555555.jsonl"
-CODEX, PAGINATED = sorted((TRANSCRIPTS / "codex").iterdir())
+CODEX, PAGINATED = sorted((TRANSCRIPTS / "codex").glob("rollout-*"))
+CODEX_THREADS = sorted((TRANSCRIPTS / "codex" / "sessions").glob("*/*/*/rollout-*"))
+"""Two sessions with the rollouts of their sub-agents."""
 MINI, MINI_V1, MINI_BARE = (
     TRANSCRIPTS / "mini-swe-agent" / f"{name}.traj.json" for name in ("v2", "v1", "bare")
 )
@@ -38,6 +40,7 @@ ALL = (
     CLAUDE,
     CODEX,
     PAGINATED,
+    CODEX_THREADS[0],
     MINI,
     MINI_V1,
     MINI_BARE,

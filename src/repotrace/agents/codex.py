@@ -23,6 +23,12 @@ TOOLS = {
     "web_search": Tool(Action.WEB, title="query"),
     "tool_search": Tool(Action.OTHER, title="query"),
     "spawn_agent": Tool(Action.AGENT, title="message"),
+    "send_input": Tool(Action.AGENT, title="message"),
+    "send_message": Tool(Action.AGENT, title="message"),
+    "followup_task": Tool(Action.AGENT, title="message"),
+    "resume_agent": Tool(Action.AGENT, title="id"),
+    "close_agent": Tool(Action.OTHER, title="target"),
+    "interrupt_agent": Tool(Action.OTHER, title="target"),
     "request_user_input": Tool(Action.ASK),
 }
 

@@ -1,66 +1,27 @@
 """Rollouts of Codex: `<home>/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`, also packed as `.zst`.
 
-What is written beside the items of the conversation depends on version and mode: events of
-commands and patches complete the calls that stand in it, and stand for calls that do not.
+Each thread has a file of its own. What the sub-agents of a session did comes with it: in the steps
+that started them, or as runs that name its run where no step tells of them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from repotrace.agents.codex import AGENT
-from repotrace.errors import ImportFailed
-from repotrace.importers import codex_results as results
-from repotrace.importers.building import (
-    Builder,
-    Thread,
-    moment_of,
-    number,
-    one_line,
-    parts_text,
-    text_of,
-    tolerant,
-)
+from repotrace.importers import codex_threads as threads
+from repotrace.importers.building import below, moment_of, tolerant
+from repotrace.importers.codex_session import NAME, Rollout
+from repotrace.importers.codex_threads import main
 from repotrace.importers.lines import Damage, Progress, first_objects, ignore, json_lines
-from repotrace.records.events import Event, derived_run_id
-from repotrace.records.run import RunStatus, StepType
+from repotrace.records.events import Event
 
-NAME = "codex"
+__all__ = ["NAME", "main", "read", "sniff"]
 
 type Record = dict[str, Any]
-
-_ITEMS = frozenset(
-    [
-        *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call"),
-        *("custom_tool_call_output", "local_shell_call", "web_search_call", "tool_search_call"),
-        *("tool_search_output", "ghost_snapshot", "compaction", "compaction_summary", "other"),
-        *("context_compaction", "image_generation_call", "agent_message", "additional_tools"),
-        *("compaction_trigger",),
-    ]
-)
-_SILENT = frozenset(
-    [
-        *("task_started", "turn_started", "task_complete", "turn_complete", "agent_reasoning"),
-        *("agent_reasoning_raw_content", "agent_reasoning_section_break", "agent_message"),
-        *("thread_settings_applied", "web_search_end", "web_search_begin", "mcp_tool_call_end"),
-        *("mcp_tool_call_begin", "exec_command_begin", "patch_apply_begin", "turn_diff"),
-        *("context_compacted", "background_event", "sub_agent_activity", "plan_update"),
-        *("undo_completed", "undo_started", "view_image_tool_call", "image_generation_end"),
-        *("item_started", "thread_rolled_back", "thread_name_updated", "thread_goal_updated"),
-        *("account/rateLimits/updated", "session_configured", "entered_review_mode"),
-        *("exited_review_mode", "agent_message_delta", "exec_command_output_delta"),
-        *("terminal_interaction", "hook_started", "hook_completed", "token_usage_updated"),
-        *("user_message", "dynamic_tool_call_request", "dynamic_tool_call_response"),
-    ]
-)
-_SILENT_RECORDS = frozenset(
-    ["world_state", "inter_agent_communication_metadata", "inter_agent_communication", "state"]
-)
-_BEGINNINGS = ("session_meta", "turn_context", "response_item", "event_msg", "compacted")
-_PREFACES = ("<environment_context>", "<user_instructions>", "# AGENTS.md", "<permissions", "<INST")
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -79,380 +40,46 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
-    """The events of a rollout."""
+    """The events of a rollout, and of the sub-agents that it started."""
+    for group in threads.groups(main(path)):
+        yield from _run(group, progress)
+
+
+def _run(group: threads.Group, progress: Progress) -> Iterator[Event]:
+    """The events of one run: a rollout with those of the sub-agents that it tells of."""
     damage = Damage()
-    rollout = _Rollout(path, damage)
-    for number_, record in enumerate(json_lines(path, damage, progress=progress)):
-        kind = str(record.get("type"))
-        yield from tolerant(rollout.builder, str(number_), kind, record, rollout.take(record))
-    yield from rollout.end()
+    session = Rollout(group.path, damage)
+    if not group.parts:
+        for number_, record in enumerate(json_lines(group.path, damage, progress=progress)):
+            kind = str(record.get("type"))
+            yield from tolerant(session.builder, str(number_), kind, record, session.take(record))
+        yield from session.end()
+        return
+    known = {group.id: session}
+    for head in group.parts:
+        known[head.id] = Rollout(head.path, damage, within=known[head.parent], name=head.id)
+    for name, calls in group.calls.items():
+        known[name].parts = {call: known[part] for call, part in calls.items()}
+    own = _records(session, 0, damage, progress)
+    parts = [_records(known[head.id], head.time, damage, progress) for head in group.parts]
+    # Its beginning is that of the run, whatever the clock said.
+    first = list(islice(own, 2))
+    merged = heapq.merge(own, *parts, key=lambda item: item[0])
+    for number_, (_, told, rollout) in enumerate(chain(first, merged)):
+        if told is not None:
+            step_id = rollout.turn(told)
+            made = rollout.take(told)
+            made = tolerant(session.builder, str(number_), str(told.get("type")), told, made)
+            yield from below(step_id, made) if step_id else made
+    yield from session.end(list(known.values())[1:])
 
 
-@dataclass(slots=True)
-class _Response:
-    """One answer of the model, item by item."""
-
-    key: str
-    time: int
-    begun: Record
-    last: int = 0
-    parts: list[Record] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    step_id: str = ""
-    over: bool = False
-    """What follows is no part of it any more; only its tokens may still come."""
-
-
-class _Rollout:
-    def __init__(self, path: Path, damage: Damage) -> None:
-        self.builder: Builder | None = None
-        """Made by the first record that tells of the session."""
-        self._path, self._damage = path, damage
-        self._thread = Thread()
-        self._response: _Response | None = None
-        self._time = self._asked_at = 0
-        self._model: str | None = None
-        self._ends: dict[str, results.End] = {}
-        self._done: set[int] = set()
-        """Calls that were answered."""
-        self._items: set[int] = set()
-        self._first_ordinal = 0
-        self._records_usage = False
-        self._total: Any = None
-        self._prompt: str | None = None
-        self._number = 0
-        self._retries = 0
-        self._aborted = False
-
-    def take(self, record: Record) -> Iterator[Event]:
-        """What a record says."""
-        self._number += 1
-        kind: str | None = str(record["type"]) if "type" in record else None
-        payload = record.get("payload")
-        time = moment_of(record.get("timestamp")) or self._time
-        self._time = time = max(self._time, time)
-        if not isinstance(payload, dict):
-            # The oldest rollouts have no envelope.
-            payload = record
-            if kind in _ITEMS:
-                kind = "response_item"
-            elif kind is None and "id" in record and "timestamp" in record:
-                kind = "session_meta"
-        if self.builder is None or kind == "session_meta":
-            if kind not in _BEGINNINGS or self.builder is not None:
-                return  # nothing to say yet, or of the session whose history was copied
-            yield self._begin(payload if kind == "session_meta" else {}, time)
-            if kind == "session_meta":
-                return
-        builder = self.builder
-        assert builder is not None
-        ordinal = record.get("ordinal")
-        if isinstance(ordinal, int) and ordinal < self._first_ordinal:
-            return
-        if kind == "response_item":
-            yield from self._item(builder, payload, time)
-        elif kind == "event_msg":
-            yield from self._event(builder, payload, time)
-        elif kind == "turn_context":
-            self._turn(builder, payload, time)
-        elif kind == "token_usage_record":
-            self._records_usage = True
-            usage = payload.get("usage")
-            response_id = payload.get("response_id")
-            yield from self._used(builder, usage, time, response_id)
-        elif kind == "compacted":
-            yield from self._compacted(builder, payload, time)
-        elif kind not in _SILENT_RECORDS and record.get("record_type") not in _SILENT_RECORDS:
-            self._damage.count(str(kind))
-            yield from builder.unknown(f"record {self._number}", time, str(kind), record)
-
-    def _begin(self, meta: Record, time: int) -> Event:
-        session_id = str(meta.get("id") or meta.get("session_id") or self._path.name)
-        builder = self.builder = Builder(NAME, session_id, AGENT)
-        builder.damage = self._damage
-        self._time = self._asked_at = time = moment_of(meta.get("timestamp")) or time
-        self._first_ordinal = number(meta.get("subagent_history_start_ordinal")) or 0
-        git = meta.get("git")
-        git = git if isinstance(git, dict) else {}
-        parent = meta.get("forked_from_id") or results.spawned_by(meta.get("source"))
-        cwd = meta.get("cwd")
-        return builder.started(
-            time,
-            cwd=cwd if isinstance(cwd, str) else "",
-            agent_version=meta.get("cli_version"),
-            base_commit=git.get("commit_hash"),
-            parent_run_id=derived_run_id(NAME, parent) if isinstance(parent, str) else None,
-            attributes={"git_branch": git["branch"]} if git.get("branch") else {},
-        )
-
-    def _turn(self, builder: Builder, payload: Record, time: int) -> None:
-        self._asked_at = time
-        cwd, model = payload.get("cwd"), payload.get("model")
-        if isinstance(cwd, str) and cwd:
-            builder.cwd = cwd
-        if isinstance(model, str):
-            self._model = model
-
-    # --- The conversation -------------------------------------------------------------------
-
-    def _item(self, builder: Builder, item: Record, time: int) -> Iterator[Event]:
-        kind = str(item.get("type"))
-        name = item.get("id")
-        if isinstance(name, str) and name and kind not in ("local_shell_call",):
-            if hash((kind, name)) in self._items:
-                self._damage.duplicate += 1
-                return
-            self._items.add(hash((kind, name)))
-        if kind.endswith("_output"):
-            yield from self._output(builder, item, time)
-        elif kind == "message" and item.get("role") != "assistant":
-            yield from self._told(builder, item, time)
-        elif kind in ("ghost_snapshot", "compaction", "compaction_summary", "context_compaction"):
-            pass
-        elif kind in _ITEMS:
-            yield from self._answer(builder, item, kind, time)
-        else:
-            self._damage.count(f"item {kind}")
-            yield from builder.unknown(f"record {self._number}", time, f"item {kind}", item)
-
-    def _told(self, builder: Builder, item: Record, time: int) -> Iterator[Event]:
-        self._over()
-        text = parts_text(item.get("content"), ("input_text", "text"))
-        role = str(item.get("role") or "user")
-        self._thread.say({"role": "system" if role == "developer" else role, "content": text})
-        self._asked_at = time
-        if role == "user" and text and not text.lstrip().startswith(_PREFACES):
-            yield from self._prompted(builder, text, time)
-
-    def _prompted(self, builder: Builder, text: str, time: int) -> Iterator[Event]:
-        """What a person said; it comes twice in most modes."""
-        if text == self._prompt or not text:
-            return
-        self._prompt = text
-        yield from builder.prompt(f"prompt {self._number}", time, text)
-
-    def _over(self) -> None:
-        if self._response is not None:
-            self._response.over = True
-
-    def _current(self, builder: Builder, time: int) -> Iterator[Event]:
-        """Make sure that there is an answer to add to."""
-        if self._response is not None and self._response.over:
-            yield from self._close(builder, {}, None)
-        if self._response is None:
-            self._prompt = None
-            asked = min(self._asked_at or time, time)
-            key = f"response {self._number}"
-            begun = builder.asking(key, asked, self._thread)
-            self._response = _Response(key, asked, begun, time)
-            self._thread.say({"role": "assistant", "content": self._response.parts})
-
-    def _answer(self, builder: Builder, item: Record, kind: str, time: int) -> Iterator[Event]:
-        yield from self._current(builder, time)
-        response = self._response
-        assert response is not None
-        response.last = time
-        if kind in ("message", "agent_message"):
-            text = parts_text(item.get("content"), ("output_text", "text"))
-            response.words.append(text)
-            response.parts.append({"type": "text", "text": text})
-        elif kind == "reasoning":
-            text = parts_text(item.get("summary"), ("summary_text",))
-            text = text or parts_text(item.get("content"), ("reasoning_text", "text"))
-            response.thoughts.append(text)
-            response.parts.append({"type": "thinking", "text": text})
-        else:
-            yield from self._called(builder, response, item, kind, time)
-
-    def _called(
-        self, builder: Builder, response: _Response, item: Record, kind: str, time: int
-    ) -> Iterator[Event]:
-        call_id = str(item.get("call_id") or item.get("id") or f"call {self._number}")
-        name, arguments = results.call_of(item, kind)
-        if builder.is_open(call_id) or hash(call_id) in self._done:
-            self._damage.duplicate += 1
-            return
-        response.parts.append(
-            {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
-        )
-        words = "\n\n".join(w for w in response.words if w) or "\n\n".join(response.thoughts)
-        yield from self._call(builder, call_id, name, arguments, time, words)
-        response.step_id = response.step_id or builder.step_of(call_id) or ""
-        if kind in ("web_search_call", "image_generation_call"):
-            self._done.add(hash(call_id))
-            yield from builder.result(call_id, time, results.Result(""))
-
-    def _call(
-        self, builder: Builder, call_id: str, name: str, arguments: Any, time: int, reason: str
-    ) -> Iterator[Event]:
-        folder = arguments.get("workdir") if isinstance(arguments, dict) else None
-        before = builder.cwd
-        if isinstance(folder, str) and folder:
-            builder.cwd = builder.path(folder)
-        yield from builder.call(call_id, name, arguments, time, reason=reason)
-        builder.cwd = before
-
-    def _output(self, builder: Builder, item: Record, time: int) -> Iterator[Event]:
-        self._over()
-        self._asked_at = time
-        call_id = str(item.get("call_id"))
-        text = results.output_text(item.get("output", item.get("tools")))
-        content = {"type": "tool_result", "id": call_id, "content": text}
-        self._thread.say({"role": "tool", "content": [content]})
-        if not builder.is_open(call_id) and hash(call_id) in self._done:
-            return
-        end = self._ends.pop(call_id, None)
-        if end is None and results.still_running(text):
-            return  # its end is told of later
-        self._done.add(hash(call_id))
-        yield from builder.result(
-            call_id, time, results.result_of(builder, builder.opened(call_id), text, end)
-        )
-
-    # --- Events -----------------------------------------------------------------------------
-
-    def _event(self, builder: Builder, payload: Record, time: int) -> Iterator[Event]:
-        kind = str(payload.get("type"))
-        if kind == "token_count":
-            yield from self._counted(builder, payload.get("info"), time)
-        elif kind == "turn.completed":
-            usage = payload.get("usage")
-            if isinstance(usage, dict):
-                yield from self._used(builder, usage, time, None)
-        elif kind == "user_message":
-            yield from self._prompted(builder, text_of(payload.get("message")), time)
-        elif kind in ("exec_command_end", "patch_apply_end"):
-            yield from self._ended(builder, str(payload.get("call_id")), kind, payload, time)
-        elif kind == "item_completed" and isinstance(payload.get("item"), dict):
-            yield from self._completed(builder, payload["item"], time)
-        elif kind in ("turn_aborted", "error", "stream_error", "warning", "guardian_warning"):
-            yield from self._trouble(builder, kind, payload, time)
-        elif kind not in _SILENT and not kind.startswith("collab_"):
-            self._damage.count(f"event {kind}")
-            yield from builder.unknown(f"record {self._number}", time, f"event {kind}", payload)
-
-    def _completed(self, builder: Builder, item: Record, time: int) -> Iterator[Event]:
-        kind = item.get("type")
-        if kind == "UserMessage":
-            yield from self._prompted(builder, parts_text(item.get("content")), time)
-        elif kind in ("CommandExecution", "FileChange"):
-            yield from self._ended(builder, str(item.get("id")), str(kind), item, time)
-
-    def _ended(
-        self, builder: Builder, call_id: str, kind: str, payload: Record, time: int
-    ) -> Iterator[Event]:
-        """A command or a patch is over; the output that the model is shown may still come."""
-        end = results.end_of(kind, payload)
-        if builder.is_open(call_id):
-            earlier = self._ends.get(call_id)
-            self._ends[call_id] = end if earlier is None else earlier.joined(end)
-            return
-        if hash(call_id) in self._done:
-            return
-        self._done.add(hash(call_id))
-        yield from self._call(builder, call_id, *results.implied_call(end), time, "")
-        opened = builder.opened(call_id)
-        yield from builder.result(call_id, time, results.result_of(builder, opened, "", end))
-
-    def _trouble(self, builder: Builder, kind: str, payload: Record, time: int) -> Iterator[Event]:
-        error = payload.get("error")
-        words = payload.get("message") or payload.get("reason")
-        words = words or (error.get("message") if isinstance(error, dict) else error)
-        text, key = text_of(words), f"event {self._number}"
-        if kind == "turn_aborted":
-            self._aborted = True
-            what = f"The turn was broken off ({text or 'interrupted'})"
-            yield from builder.moment(key, time, StepType.DECISION, what)
-            return
-        if kind in ("error", "stream_error"):
-            self._retries += 1
-        level = "warning" if kind.endswith("warning") else "error"
-        yield builder.log(key, time, level, one_line(text) or kind, payload)
-
-    def _compacted(self, builder: Builder, payload: Record, time: int) -> Iterator[Event]:
-        yield from self._close(builder, {}, None)
-        words = "Compacted the conversation"
-        yield from builder.moment(
-            f"compacted {self._number}", time, StepType.DECISION, words, metadata={}
-        )
-        self._thread.rewind(0)
-        history = payload.get("replacement_history")
-        for item in history if isinstance(history, list) else []:
-            if isinstance(item, dict) and item.get("type") == "message":
-                text = parts_text(item.get("content"), ("input_text", "output_text", "text"))
-                self._thread.say({"role": str(item.get("role") or "user"), "content": text})
-
-    # --- Tokens -----------------------------------------------------------------------------
-
-    def _counted(self, builder: Builder, info: Any, time: int) -> Iterator[Event]:
-        """An event that repeats itself: only a new total is a new answer."""
-        if self._records_usage or not isinstance(info, dict):
-            return
-        total = info.get("total_token_usage")
-        if total is not None and total == self._total:
-            return
-        self._total = total
-        last = info.get("last_token_usage")
-        if not isinstance(last, dict) and "prompt" in info:
-            last = {"input_tokens": info["prompt"], "output_tokens": info.get("completion")}
-        if isinstance(last, dict):
-            yield from self._used(builder, last, time, None)
-
-    def _used(self, builder: Builder, usage: Any, time: int, response_id: Any) -> Iterator[Event]:
-        if not isinstance(usage, dict):
-            return
-        if self._response is None:
-            yield from self._current(builder, time)
-        yield from self._close(builder, usage, response_id)
-
-    def _close(self, builder: Builder, usage: Record, response_id: Any) -> Iterator[Event]:
-        response, self._response = self._response, None
-        if response is None:
-            return
-        text = "\n\n".join(word for word in response.words if word)
-        step_id = response.step_id
-        if not step_id:
-            step_id = builder.step_named(response.key, response.time)
-            words = text or "\n\n".join(response.thoughts)
-            yield from builder.answered(response.key, response.time, response.last, words)
-        yield builder.asked(
-            response.key,
-            response.time,
-            response.begun,
-            step_id=step_id,
-            external_id=response_id if isinstance(response_id, str) else None,
-            provider="openai",
-            model=self._model,
-            response_message={"role": "assistant", "content": response.parts},
-            response=text or None,
-            duration=max(response.last - response.time, 0) / 1e9,
-            attempts=self._retries + 1,
-            **_tokens(usage),
-        )
-        self._retries = 0
-
-    def end(self) -> Iterator[Event]:
-        """What follows the last record."""
-        builder = self.builder
-        if builder is None:
-            raise ImportFailed(f"{self._path} holds no session.")
-        for call_id, end in self._ends.items():
-            if builder.is_open(call_id):
-                opened = builder.opened(call_id)
-                found = results.result_of(builder, opened, "", end)
-                yield from builder.result(call_id, self._time, found)
-        interrupted = self._aborted and self._response is None
-        yield from self._close(builder, {}, None)
-        yield from builder.finished(RunStatus.INTERRUPTED if interrupted else RunStatus.COMPLETED)
-
-
-def _tokens(usage: Record) -> dict[str, int | None]:
-    """OpenAI counts cached input and reasoning within the sums already."""
-    return {
-        "input_tokens": number(usage.get("input_tokens")),
-        "output_tokens": number(usage.get("output_tokens")),
-        "cache_read_tokens": number(usage.get("cached_input_tokens")),
-        "cache_write_tokens": number(usage.get("cache_write_input_tokens")),
-        "reasoning_tokens": number(usage.get("reasoning_output_tokens")),
-    }
+def _records(
+    rollout: Rollout, begin: int, damage: Damage, progress: Progress
+) -> Iterator[tuple[int, Record | None, Rollout]]:
+    """The records of a file with times that never go back; it is opened when its time comes."""
+    yield begin, None, rollout
+    time = begin
+    for record in json_lines(rollout.path, damage, progress=progress):
+        time = max(time, moment_of(record.get("timestamp")) or 0)
+        yield time, record, rollout

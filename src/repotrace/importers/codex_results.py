@@ -21,6 +21,9 @@ from repotrace.importers.claims import patch_operations
 from repotrace.records.run import OperationType
 
 __all__ = [
+    "ITEMS",
+    "SILENT",
+    "SILENT_RECORDS",
     "End",
     "Result",
     "call_of",
@@ -31,6 +34,38 @@ __all__ = [
     "spawned_by",
     "still_running",
 ]
+
+ITEMS = frozenset(
+    [
+        *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call"),
+        *("custom_tool_call_output", "local_shell_call", "web_search_call", "tool_search_call"),
+        *("tool_search_output", "ghost_snapshot", "compaction", "compaction_summary", "other"),
+        *("context_compaction", "image_generation_call", "agent_message", "additional_tools"),
+        *("compaction_trigger",),
+    ]
+)
+"""Kinds of items of the conversation."""
+
+SILENT = frozenset(
+    [
+        *("task_started", "turn_started", "task_complete", "turn_complete", "agent_reasoning"),
+        *("agent_reasoning_raw_content", "agent_reasoning_section_break", "agent_message"),
+        *("thread_settings_applied", "web_search_end", "web_search_begin", "mcp_tool_call_end"),
+        *("mcp_tool_call_begin", "exec_command_begin", "patch_apply_begin", "turn_diff"),
+        *("context_compacted", "background_event", "sub_agent_activity", "plan_update"),
+        *("undo_completed", "undo_started", "view_image_tool_call", "image_generation_end"),
+        *("item_started", "thread_rolled_back", "thread_name_updated", "thread_goal_updated"),
+        *("account/rateLimits/updated", "session_configured", "entered_review_mode"),
+        *("exited_review_mode", "agent_message_delta", "exec_command_output_delta"),
+        *("terminal_interaction", "hook_started", "hook_completed", "token_usage_updated"),
+        *("user_message", "dynamic_tool_call_request", "dynamic_tool_call_response"),
+    ]
+)
+"""Kinds of events that say nothing which others do not say."""
+
+SILENT_RECORDS = frozenset(
+    ["world_state", "inter_agent_communication_metadata", "inter_agent_communication", "state"]
+)
 
 
 class End(NamedTuple):
@@ -54,14 +89,16 @@ class End(NamedTuple):
         return self._replace(**facts)
 
 
-def spawned_by(source: Any) -> str | None:
-    """The session that started this one as a sub-agent."""
-    if not isinstance(source, dict):
+def spawned_by(meta: Data) -> str | None:
+    """The thread that started this one as a sub-agent, from the first record of a rollout."""
+    source = meta.get("source")
+    spawn = source.get("subagent") if isinstance(source, dict) else None
+    if spawn is None:
         return None
-    spawn = source.get("subagent")
-    spawn = spawn.get("thread_spawn", spawn) if isinstance(spawn, dict) else None
-    found = spawn.get("parent_thread_id") if isinstance(spawn, dict) else None
-    return found if isinstance(found, str) else None
+    told = spawn.get("thread_spawn", spawn) if isinstance(spawn, dict) else {}
+    found = told.get("parent_thread_id") if isinstance(told, dict) else None
+    found = found or meta.get("parent_thread_id")
+    return found if isinstance(found, str) and found else None
 
 
 def call_of(item: Data, kind: str) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,12 +88,15 @@ def _zstd() -> Any:
 
 
 def json_lines(
-    path: Path, damage: Damage, *, progress: Progress = ignore
+    path: Path, damage: Damage, *, progress: Progress = ignore, marks: Sequence[bytes] = ()
 ) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file, one a line. What is none is counted."""
+    """The JSON objects of a file, one a line; with `marks`, those that hold one of them. What is
+    none is counted."""
     with opened(path) as stream:
         try:
             for line, complete in _lines(stream, damage, progress):
+                if marks and not any(mark in line for mark in marks):
+                    continue
                 value = _parsed(line)
                 if isinstance(value, dict):
                     yield value

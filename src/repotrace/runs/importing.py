@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from repotrace.errors import ImportFailed, RepoTraceError, RunNotFound
 from repotrace.importers import Importer, detect, importer
 from repotrace.importers.lines import Progress, ignore
-from repotrace.records.events import Event, Kind
+from repotrace.records.events import Event, Kind, derived_run_id
 from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs import placing
+from repotrace.runs.cleaning import delete_run
 from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of
 from repotrace.storage import Store
 from repotrace.system.commits import differing
@@ -116,6 +117,7 @@ def import_session(
     else:
         store.runs.add_events(events)
         flow.keep()
+        flow.join()
     if not flow.runs:
         raise ImportFailed(f"{path} holds no session.")
     return [run.summary for run in flow.runs.values()]
@@ -160,6 +162,8 @@ class _Run:
     """Whether the tests that a step ran failed."""
     submission: str | None = None
     session_tokens: tuple[int, int] | None = None
+    sub_sessions: tuple[str, ...] = ()
+    """Sessions of sub-agents whose steps are part of it."""
     last: int = 0
     """Time of the newest event."""
 
@@ -202,6 +206,18 @@ class _Flow:
                 rebuilder.keep(ref, run.files.states, "rebuilt from a transcript")
         if rebuilder.borrows:
             self._store.snapshots.finish()
+
+    def join(self) -> None:
+        """Delete what was imported by itself of a sub-agent whose steps are part of a run now."""
+        for run in self.runs.values():
+            for name in run.sub_sessions:
+                part = derived_run_id(self._importer.NAME, name)
+                if part in self.runs:
+                    continue
+                with suppress(RunNotFound):
+                    known = self._store.runs.get(part)
+                    if known.source == self._importer.NAME and known.source_id == name:
+                        delete_run(self._store, known, force=True)
 
     # --- Events -----------------------------------------------------------------------------
 
@@ -476,6 +492,9 @@ def _count_facts(run: _Run, data: Mapping[str, Any]) -> None:
     submission = attributes.get("submission")
     if isinstance(submission, str) and submission.strip():
         run.submission = submission
+    joined = attributes.get("sub_sessions")
+    if isinstance(joined, list):
+        run.sub_sessions = tuple(name for name in joined if isinstance(name, str))
     sent, received = (attributes.get(name) for name in _SESSION_TOKENS)
     if isinstance(sent, int) and isinstance(received, int):
         run.session_tokens = sent, received

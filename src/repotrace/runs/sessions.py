@@ -66,10 +66,17 @@ def _of_agent(
         if facts is not None:
             written.append((*facts, path))
     count = 0
-    for seconds, size, path in sorted(written, reverse=True)[:LOOKED_AT]:
+    main = getattr(importer(known.format), "main", None)
+    seen: set[Path] = set()
+    for seconds, size, part in sorted(written, reverse=True)[:LOOKED_AT]:
         modified = datetime.fromtimestamp(seconds, UTC)
         if (since is not None and modified < since) or (limit is not None and count >= limit):
             return
+        # What a sub-agent wrote last is news of its session.
+        path = main(part) if main is not None else part
+        if path in seen:
+            continue
+        seen.add(path)
         summary = peek(path, known.format)
         if summary is not None and _is_of(folder, summary, path):
             count += 1

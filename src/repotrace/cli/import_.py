@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from repotrace.runs.sessions import Session
 
 _LISTED = 20
+OURS = "repotrace"
+"""The format of what RepoTrace wrote."""
 _WATCHED = 4 << 20
 """Bytes of a transcript from which a bar shows how far it was read."""
 
@@ -111,7 +113,10 @@ def import_(
 
 def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[Path]:
     from repotrace.importers import file_of
+    from repotrace.runs.receiving import is_ours
 
+    if is_ours(path):
+        return [path]
     if not file_of(path).exists():
         raise ImportFailed(f"{path} does not exist.")
     found = list(within(path))
@@ -124,12 +129,21 @@ def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[P
 
 
 def _import(opened: Opened, paths: list[Path], options: Options, *, as_json: bool) -> None:
+    from repotrace.cli.receiving import print_received, received_facts
     from repotrace.runs.importing import import_session
+    from repotrace.runs.receiving import Received, is_ours, receive
 
     done: list[tuple[Path, Summary]] = []
+    received: list[tuple[Path, Received]] = []
     failed: list[tuple[Path, RepoTraceError]] = []
     for path in paths:
         try:
+            if options.format in (None, OURS) and is_ours(path):
+                got = receive(opened.store, path, now=datetime.now(UTC), dry_run=options.dry_run)
+                received.append((path, got))
+                if not as_json:
+                    print_received(got, path, dry=options.dry_run)
+                continue
             with _progress(path) as advance:
                 runs = import_session(opened.store, path, options, progress=advance)
         except RepoTraceError as error:
@@ -146,6 +160,7 @@ def _import(opened: Opened, paths: list[Path], options: Options, *, as_json: boo
                 "schema_version": 1,
                 "dry_run": options.dry_run,
                 "imported": [_facts(path, run) for path, run in done],
+                "received": [received_facts(path, got) for path, got in received],
                 "failed": [{"path": str(path), "problem": e.message} for path, e in failed],
             }
         )

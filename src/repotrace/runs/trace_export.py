@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from hashlib import sha1
 from typing import Any
 
 from repotrace import markdown
 from repotrace.journal import redacted
 from repotrace.readable import seconds, truncate
-from repotrace.records.base import Record
+from repotrace.records.base import Record, encode_bytes
 from repotrace.records.run import (
     ExecutionStep,
     ExecutionTrace,
@@ -21,6 +22,7 @@ from repotrace.records.run import (
     TestOutcome,
 )
 from repotrace.redact import Redactor
+from repotrace.runs.contents import bytes_of
 from repotrace.runs.step_text import by_step, duration
 
 _MARKS: dict[str, str] = {
@@ -39,15 +41,18 @@ def export_trace_json(trace: ExecutionTrace, *, allow_secrets: bool = False) -> 
     The run, its `summary`, and `steps`; each with its fields, its `llm_interactions`,
     `file_operations` (contents included) and `logs`, and where it has some with `file_changes`,
     `commands` and `test_outcomes`. A step's type stands in `type` and in `step_type`. What
-    belongs to no step stands beside the steps. A call that goes on with the conversation of the
-    one before it gives in `kept` how many of its messages it repeats, and in `messages` the others.
+    belongs to no step stands beside the steps. A call that goes on with the conversation of an
+    earlier one, `kept_from`, gives in `kept` how many of its messages it repeats, and in
+    `messages` the others.
 
-    Secrets are masked, also those in the contents of files, unless `allow_secrets`.
+    Secrets are masked, also those in the contents of files, unless `allow_secrets`. The object
+    id of a masked content is that of what is shown.
     """
-    parts = _Parts(trace)
+    redact = None if allow_secrets else redactor().redact
+    parts = _Parts(trace, redact)
     steps = [{**_step(step), **parts.of(step.id)} for step in trace.steps]
     outside = {name: found for name, found in parts.rest().items() if found}
-    exported = {
+    exported: dict[str, Any] = {
         "run_id": trace.run_id,
         "task_id": trace.task_id,
         "started_at": trace.started_at.isoformat(),
@@ -59,23 +64,38 @@ def export_trace_json(trace: ExecutionTrace, *, allow_secrets: bool = False) -> 
     }
     if trace.run is not None:
         exported["run"] = _plain(trace.run)
-    if allow_secrets:
-        return exported
-    masked: dict[str, Any] = redacted(exported, _redactor().redact)
-    return masked
+    if redact is not None:
+        exported = redacted(exported, redact)
+    for step in (*exported["steps"], exported):
+        for operation in step.get("file_operations", ()):
+            operation.update(parts.contents[operation["id"]])
+    return exported
+
+
+def calls_in_order(trace: ExecutionTrace) -> list[LLMInteraction]:
+    """The model calls by time, those of one moment by step: the order does not depend on more."""
+    places = {step.id: place for place, step in enumerate(trace.steps)}
+    return sorted(
+        trace.llm_interactions,
+        key=lambda call: (call.timestamp, places.get(call.step_id, len(places)), call.step_id),
+    )
 
 
 class _Parts:
     """What hangs on steps, as plain values, by step; each step's is taken once."""
 
-    def __init__(self, trace: ExecutionTrace) -> None:
+    def __init__(self, trace: ExecutionTrace, redact: Callable[[str], str] | None) -> None:
         self._found: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-        before: Sequence[Any] = ()
-        for call in trace.llm_interactions:
+        self.contents: dict[str, dict[str, Any]] = {}
+        """The contents of operations, by their ids, masked in a way of their own: as files."""
+        before: LLMInteraction | None = None
+        for call in calls_in_order(trace):
             self._add("llm_interactions", call.step_id, _call(call, before))
-            before = call.messages or before
+            before = call if call.messages else before
         for operation in trace.file_operations:
-            self._add("file_operations", operation.step_id, _plain(operation))
+            self.contents[operation.id] = _contents(operation, redact)
+            hollow = operation.model_copy(update={"content_before": None, "content_after": None})
+            self._add("file_operations", operation.step_id, _plain(hollow))
             change = {"operation": operation.operation_type, "file_path": operation.file_path}
             self._add("file_changes", operation.step_id, change)
         others: dict[str, Sequence[Any]] = {
@@ -113,12 +133,29 @@ def _step(step: ExecutionStep) -> dict[str, Any]:
     return first | fields
 
 
-def _call(call: LLMInteraction, before: Sequence[Any]) -> dict[str, Any]:
+def _call(call: LLMInteraction, before: LLMInteraction | None) -> dict[str, Any]:
     fields = _plain(call)
-    kept = len(before) if before and call.messages[: len(before)] == before else 0
-    if kept:
-        fields["messages"] = fields["messages"][kept:]
-    return fields | {"kept": kept}
+    known = before.messages if before is not None else ()
+    if before is None or call.messages[: len(known)] != known:
+        return fields | {"kept": 0, "kept_from": None}
+    fields["messages"] = fields["messages"][len(known) :]
+    return fields | {"kept": len(known), "kept_from": before.id}
+
+
+def _contents(operation: FileOperation, redact: Callable[[str], str] | None) -> dict[str, Any]:
+    """The fields of an operation that hold or name contents."""
+    fields: dict[str, Any] = {}
+    for side in ("before", "after"):
+        text, object_id = getattr(operation, f"content_{side}"), getattr(operation, f"{side}_id")
+        if text is not None and redact is not None and (masked := redact(text)) != text:
+            text, object_id = masked, object_id and _blob_id(bytes_of(masked))
+        fields[f"content_{side}"] = None if text is None else encode_bytes(bytes_of(text))
+        fields[f"{side}_id"] = object_id
+    return fields
+
+
+def _blob_id(data: bytes) -> str:
+    return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def _plain(record: Record) -> dict[str, Any]:
@@ -131,9 +168,10 @@ def _plain(record: Record) -> dict[str, Any]:
     return fields
 
 
-def _redactor() -> Redactor:
+def redactor() -> Redactor:
+    """What masks the secrets of one export, also those of our own environment."""
     # A key of its own: equal secrets carry equal digests within one export, and only there.
-    return Redactor(key=os.urandom(32))
+    return Redactor(key=os.urandom(32), variables=os.environ)
 
 
 # --- Markdown -------------------------------------------------------------------------------
@@ -173,7 +211,7 @@ def export_trace_markdown(trace: ExecutionTrace) -> str:
             tests.get(step.id, []),
         )
         lines.append("")
-    return _redactor().redact("\n".join(lines))
+    return redactor().redact("\n".join(lines))
 
 
 def _about(trace: ExecutionTrace) -> list[str]:

@@ -114,7 +114,7 @@ def save_file_operation(workspace: Workspace, op: FileOperation) -> None:
     lines are counted unless `op` counts them. Unless it says where it is known from, it counts as
     `claimed`.
     """
-    _refuse_odd_name(op.run_id)
+    refuse_odd_name(op.run_id)
     store = store_of(workspace)
     told: dict[str, Any] = {}
     if "origin" not in op.model_fields_set:
@@ -163,8 +163,11 @@ def _folder_of(workspace: Workspace) -> str | None:
     return os.fspath(workspace_for(Path(workspace), os.environ))
 
 
-def _refuse_odd_name(run_id: str) -> None:
-    """Run ids name what the snapshot store keeps, and are typed on command lines."""
+def refuse_odd_name(run_id: str) -> None:
+    """Raises RepoTraceError for what cannot be the id of a run.
+
+    Ids name what the snapshot store keeps, and are typed on command lines.
+    """
     odd = ".." in run_id or run_id.endswith((".", ".lock"))
     if odd or run_id == LATEST or not _NAME.fullmatch(run_id):
         raise RepoTraceError(
@@ -176,7 +179,7 @@ def _refuse_odd_name(run_id: str) -> None:
 def _put(
     workspace: Workspace, record: ExecutionStep | LLMInteraction | FileOperation, store: Store
 ) -> None:
-    _refuse_odd_name(record.run_id)
+    refuse_odd_name(record.run_id)
     store.runs.ingest()
     store.runs.put(record, workspace=_folder_of(workspace))
 

@@ -73,6 +73,11 @@ def create(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
 
 
 def write_document(path: Path, text: str, *, overwrite: bool) -> None:
+    """`write_file` with a text."""
+    write_file(path, text.encode("utf-8"), overwrite=overwrite)
+
+
+def write_file(path: Path, data: bytes, *, overwrite: bool) -> None:
     """Write a file that the user asked for, with the modes of any file, making its folders.
 
     A link is followed only with `overwrite`, and what is no regular file (a device, a pipe) is
@@ -87,12 +92,12 @@ def write_document(path: Path, text: str, *, overwrite: bool) -> None:
         # A file where a folder is needed is not the file that may be replaced.
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
     if not overwrite:
-        create(path, text.encode("utf-8"), mode=OPEN)
+        create(path, data, mode=OPEN)
         return
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_bytes(data)
     else:
-        replace(Path(os.path.realpath(path)), text.encode("utf-8"), mode=OPEN)
+        replace(Path(os.path.realpath(path)), data, mode=OPEN)
 
 
 def publish(temporary: Path, path: Path) -> None:

@@ -96,9 +96,17 @@ class ReportStore:
         return path
 
     def add(
-        self, report: BugReport, same: Callable[[BugReport], bool] = lambda existing: False
+        self,
+        report: BugReport,
+        same: Callable[[BugReport], bool] = lambda existing: False,
+        *,
+        stamp: bool = True,
+        before: Callable[[str], None] | None = None,
     ) -> tuple[BugReport, bool]:
         """Store `report` without replacing any other, and say under which id.
+
+        Its `updated_at` becomes now unless `stamp` is false. `before` is called with the id
+        before there is a file of it.
 
         Tries its id, then `<id>-2`, `<id>-3`, … The first stored report for which `same`
         is true is returned with False; otherwise the new one with True. Of any number of
@@ -111,7 +119,10 @@ class ReportStore:
                 report_id = _numbered(report.id, number)
                 path = self.path(report_id)
                 if not os.path.lexists(path):
-                    stored = _stamped(report.model_copy(update={"id": report_id}))
+                    stored = report.model_copy(update={"id": report_id})
+                    stored = _stamped(stored) if stamp else stored
+                    if before is not None:
+                        before(report_id)
                     try:
                         files.create(path, _to_json(stored))
                     except FileExistsError:  # only where the file system has no locks

@@ -30,10 +30,11 @@ def matching(connection: sqlite3.Connection, ref: str, workspace: str | None) ->
 
 
 def id_of(connection: sqlite3.Connection, name: str) -> str | None:
-    """The id of the run that has this id, or this other name."""
+    """The id of the run that has this id, or this other name: as that of its session."""
     found = connection.execute(
         "SELECT id FROM runs WHERE id = ? UNION ALL"
-        " SELECT id FROM aliases WHERE run_id = '' AND alias = ? LIMIT 1",
-        (bound(name), bound(name)),
+        " SELECT id FROM aliases WHERE run_id = '' AND alias = ? UNION ALL"
+        " SELECT run_id FROM run_sources WHERE source_id = ? LIMIT 1",
+        (bound(name), bound(name), bound(name)),
     ).fetchone()
     return None if found is None else str(found[0])

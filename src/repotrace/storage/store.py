@@ -13,7 +13,9 @@ from repotrace.storage.keys import key
 from repotrace.storage.reports import LATEST, ReportStore
 
 if TYPE_CHECKING:
+    from repotrace.storage.joins import Joins
     from repotrace.storage.memo import MemoStore
+    from repotrace.storage.received import ReceivedStore
     from repotrace.storage.runs import RunStore
     from repotrace.system.snapshots import SnapshotStore
 
@@ -47,6 +49,18 @@ class Store:
         )
 
     @cached_property
+    def joins(self) -> Joins:
+        """What is noted of the several views of a run."""
+        from repotrace.redact import Redactor
+        from repotrace.storage.joins import Joins
+
+        return Joins(
+            self.home,
+            operations_of=lambda pairs: self.snapshots.known_operations_of(pairs),
+            redact=lambda: Redactor(key=self.key, variables=os.environ).redact,
+        )
+
+    @cached_property
     def snapshots(self) -> SnapshotStore:
         """The states of work trees; nothing is made before the first one is taken."""
         from repotrace.system.snapshots import SnapshotStore
@@ -59,6 +73,13 @@ class Store:
         from repotrace.storage.memo import MemoStore
 
         return MemoStore(self.home)
+
+    @cached_property
+    def received(self) -> ReceivedStore:
+        """Where the runs and reports came from that were not recorded here."""
+        from repotrace.storage.received import ReceivedStore
+
+        return ReceivedStore(self.home)
 
     def close(self) -> None:
         """Ends what was started to read states; the store can be used on."""

@@ -1,0 +1,35 @@
+"""What was received from another RepoTrace, as lines and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repotrace.cli.options import say
+from repotrace.readable import one_line
+
+if TYPE_CHECKING:
+    from repotrace.runs.receiving import Received
+
+
+def print_received(got: Received, path: Path, *, dry: bool) -> None:
+    """What came of a file."""
+    if not got.is_new:
+        say(f"{got.kind} {got.id} is here already; nothing was changed")
+        return
+    say(f"{'would import' if dry else 'imported'} {got.kind} {got.id} from {one_line(str(path))}")
+    if got.title:
+        say(f"  {'title' if got.kind == 'report' else 'task':<9} {one_line(got.title, 100)}")
+    if got.kind == "run":
+        steps = f"{got.steps} step{'s' * (got.steps != 1)}"
+        files = f", {got.states} states of its files" if got.states else ", without its files"
+        say(f"  {'work':<9} {steps}{files}")
+    elif got.states:
+        say(f"  {'files':<9} as they were at the capture")
+    if got.left_out:
+        say(f"  {'left out':<9} {got.left_out}")
+
+
+def received_facts(path: Path, got: Received) -> dict[str, Any]:
+    """What came of a file, in plain values."""
+    return {"path": str(path), **got._asdict()}

@@ -1,0 +1,1 @@
+"""Runs and reports as files for other programs and people: JSON, Markdown, HTML, bundles."""

@@ -1,0 +1,55 @@
+"""The table of formats, and what a run or report is written as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+from repotrace.records.bug import BugReport
+from repotrace.records.run import Run
+from repotrace.runs.export.selection import ExportOptions, Selection
+from repotrace.storage import Store
+
+type Format = Literal["json", "markdown", "html", "bundle"]
+
+
+class Exporter(NamedTuple):
+    """How to write one format."""
+
+    suffix: str
+    """Of the name of a file."""
+    run: Callable[[Selection], bytes]
+    report: Callable[[Store, BugReport, ExportOptions], bytes]
+
+
+def _run_json(selection: Selection) -> bytes:
+    from repotrace.runs.export.json_ import as_text, run_document
+
+    return as_text(run_document(selection)).encode()
+
+
+def _report_json(store: Store, report: BugReport, options: ExportOptions) -> bytes:
+    from repotrace.runs.export.json_ import as_text
+
+    del store, options
+    return as_text(report.model_dump(mode="json")).encode()
+
+
+EXPORTERS: Mapping[Format, Exporter] = {
+    "json": Exporter(".json", _run_json, _report_json),
+}
+
+
+def export_run(store: Store, run: Run, format: Format, options: ExportOptions) -> bytes:  # noqa: A002
+    """The file that the run becomes. Raises RepoTraceError for what cannot be exported."""
+    return EXPORTERS[format].run(Selection(store, run, options))
+
+
+def export_report(
+    store: Store,
+    report: BugReport,
+    format: Format,  # noqa: A002
+    options: ExportOptions,
+) -> bytes:
+    """The file that the report becomes. Raises RepoTraceError for what cannot be exported."""
+    return EXPORTERS[format].report(store, report, options)

@@ -1,0 +1,81 @@
+"""A run as one JSON document that can be imported again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from repotrace import __version__
+from repotrace.journal import redacted
+from repotrace.runs.export.selection import Selection
+from repotrace.runs.trace_export import export_trace_json, redactor
+
+FORMAT = "repotrace-run"
+"""Of the field `format`."""
+SCHEMA_VERSION = 1
+
+_CONTENTS = ("content_before", "content_after")
+
+
+def run_document(selection: Selection) -> dict[str, Any]:
+    """The run with all that is known of it; `docs/run-export.schema.json` is its schema."""
+    options, run = selection.options, selection.run
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "exported_by": f"repotrace {__version__}",
+        **export_trace_json(selection.trace, allow_secrets=options.allow_secrets),
+        "blames": redacted([kept.record for kept in selection.verdicts], redactor().redact),
+        "lost": selection.store.runs.losses(run.id),
+    }
+    if not options.whole:
+        document["left_out"] = {
+            "from_step": options.from_step,
+            "to_step": options.to_step,
+            "llm": not options.llm,
+            "files": not options.files,
+            "max_bytes": options.max_bytes,
+        }
+    if options.max_bytes is not None:
+        document = _within(document, options.max_bytes)
+    return document
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """The document as the text of a file."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # what is no text can still be escaped
+        text = json.dumps(document, indent=2) + "\n"
+    return text
+
+
+def _within(value: Any, limit: int) -> Any:
+    """The value with longer texts cut, and longer contents of files left out."""
+    if isinstance(value, dict):
+        return {
+            key: None if key in _CONTENTS and _size(item) > limit else _within(item, limit)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_within(item, limit) for item in value]
+    return cut(value, limit) if isinstance(value, str) else value
+
+
+def _size(content: Any) -> int:
+    if isinstance(content, dict):
+        return len(str(content.get("base64"))) * 3 // 4
+    return len(str(content or "").encode("utf-8", "surrogatepass"))
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or the beginning and the end of one that has more bytes than `limit`."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return text
+    head, tail = data[: limit * 3 // 4], data[len(data) - limit // 4 :]
+    left_out = len(data) - len(head) - len(tail)
+    ends = (head.decode("utf-8", "ignore"), tail.decode("utf-8", "ignore"))
+    return f"{ends[0]}\n[… {left_out} bytes are left out …]\n{ends[1]}"

@@ -1,0 +1,250 @@
+"""What another RepoTrace wrote, taken in: exported runs, reports, bundles, reports in Markdown.
+
+Nothing of it is believed. Records are validated, texts redacted again, contents named by what they
+are, ids kept only where nothing here has them, and where it came from is noted in the home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
+from repotrace.journal import redacted
+from repotrace.records.blame import Blame
+from repotrace.records.bug import SCHEMA_VERSION, BugReport
+from repotrace.records.events import Event, Kind
+from repotrace.records.run import FileOperation, Run
+from repotrace.redact import Redactor
+from repotrace.runs.contents import bytes_of
+from repotrace.runs.export.json_ import FORMAT
+from repotrace.runs.export.payload import MARK, payload_in
+from repotrace.runs.export.shape import ExportedRun, run_of
+from repotrace.runs.traces import refuse_odd_name
+from repotrace.storage import Store
+from repotrace.storage.memo import KeptVerdict
+from repotrace.storage.received import Origin
+
+MAX_FILE = 512 << 20
+"""Bytes of a file above which it is not read."""
+
+_HEAD = 1 << 16
+_RUN = re.compile(rb'\s*\{\s*("format"\s*:\s*"%s"|"run_id"\s*:)' % FORMAT.encode())
+_REPORT = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"\\]{1,250}"\s*,\s*"title"\s*:')
+_ZIP = b"PK\x03\x04"
+
+
+class Received(NamedTuple):
+    """A run or report that was in a file."""
+
+    kind: str
+    """`run` or `report`."""
+    id: str
+    """Here."""
+    is_new: bool
+    """False: it was here already, and nothing was changed."""
+    title: str
+    steps: int = 0
+    states: int = 0
+    """States of files that came with it."""
+    left_out: str = ""
+    """What the file lacks of it."""
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file looks like one that RepoTrace wrote."""
+    return _form(path) is not None
+
+
+def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -> Received:
+    """Take in the run or report of a file, or with `dry_run` tell of it alone.
+
+    Raises ImportFailed with what is wrong with it.
+    """
+    form = _form(path)
+    if form is None:
+        raise ImportFailed(
+            f"{path} is no run or report that RepoTrace wrote.",
+            hint="Those are files of repotrace export, reports, and Markdown of repotrace report.",
+        )
+    origin = Origin(path.name, now)
+    data = _read(path)
+    if form == "run":
+        found = run_of(_object(data, path.name), path.name)
+        known = known_run(store, found)
+        if known is not None:
+            return Received("run", known.id, False, known.task or "")
+        return _told(found) if dry_run else take_run(store, found, origin)
+    if form == "markdown":
+        data = payload_in(data.decode("utf-8", "replace"), path.name)
+    report = report_of(_object(data, path.name), path.name)
+    if dry_run:
+        return Received("report", report.id, not store.reports.exists(report.id), report.title)
+    return take_report(store, report, origin)
+
+
+def _form(path: Path) -> str | None:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if head.startswith(_ZIP):
+                return "bundle"
+            if _RUN.match(head):
+                return "run"
+            if _REPORT.match(head):
+                return "report"
+            marked = path.suffix.lower() in (".md", ".markdown", ".txt") or MARK.encode() in head
+            return "markdown" if marked and MARK.encode() in head + file.read(MAX_FILE) else None
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_FILE:
+                raise ImportFailed(f"{path} is too large: {size} bytes.")
+            return file.read(MAX_FILE)
+    except OSError as error:
+        raise ImportFailed(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _object(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ImportFailed(f"{name} is not valid JSON: {why}.") from error
+    if not isinstance(found, dict):
+        raise ImportFailed(f"{name} is not a JSON object.")
+    return found
+
+
+# --- Runs -----------------------------------------------------------------------------------
+
+
+def known_run(store: Store, found: ExportedRun) -> Run | None:
+    """The run that is here already: by its id, or by the session that it is about."""
+    refuse_odd_name(found.run_id)
+    known = store.runs.named(found.run_id)
+    if known is None and found.run.source_id:
+        # Its events would join that run.
+        known = store.runs.named(found.run.source_id)
+    return known
+
+
+def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 0) -> Received:
+    """Keep a run that is not here yet."""
+    run_id = found.run_id
+    trace = found.trace
+    operations = list(_kept(store, run_id, trace.file_operations))
+    try:
+        store.received.note("run", run_id, origin)
+    except OSError as error:
+        raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
+    done = store.runs.save(trace.model_copy(update={"file_operations": operations}))
+    if done.unusable:
+        store.runs.delete(run_id)
+        store.received.forget("run", run_id)
+        raise ImportFailed(f"{origin.file} holds {done.unusable} records that make no sense.")
+    if found.lost:
+        store.runs.add_events([_lost(found)])
+    _keep_blames(store, found)
+    return _told(found)._replace(states=states)
+
+
+def _told(found: ExportedRun) -> Received:
+    lacks = found.left_out.model_dump().items() if found.left_out is not None else ()
+    left_out = ", ".join(name for name, value in lacks if value not in (None, False))
+    return Received(
+        "run", found.run_id, True, found.run.task or "", len(found.steps), left_out=left_out
+    )
+
+
+def _kept(
+    store: Store, run_id: str, operations: Iterable[FileOperation]
+) -> Iterable[FileOperation]:
+    """The operations, with the contents that they bring in the snapshot store."""
+    changes = list(operations)
+    texts = [t for change in changes for t in (change.content_before, change.content_after)]
+    given = dict.fromkeys(bytes_of(text) for text in texts if text is not None)
+    ids = store.snapshots.keep(f"runs/{run_id}", *given) if given else []
+    contents = dict(zip(given, ids, strict=True))
+    for change in changes:
+        named = {
+            f"{side}_id": contents[bytes_of(text)]
+            for side in ("before", "after")
+            if (text := getattr(change, f"content_{side}")) is not None
+        }
+        yield change.model_copy(update=named)
+
+
+def _lost(found: ExportedRun) -> Event:
+    run = found.run
+    moment = run.last_event_at or run.completed_at or run.started_at
+    return {
+        "id": f"lost-{run.id}",
+        "run": run.id,
+        "kind": Kind.LOST,
+        "time": int(moment.timestamp() * 1_000_000) * 1000,
+        "data": {"count": found.lost, "reason": "lost where it was recorded"},
+    }
+
+
+def _keep_blames(store: Store, found: ExportedRun) -> None:
+    redact = Redactor(key=store.key, variables=os.environ).redact
+    for blame in found.blames:
+        record: Blame = blame.model_copy(update={"run_id": found.run_id})
+        plain = redacted(record.model_dump(mode="json"), redact)
+        kept = KeptVerdict(
+            blame.id, found.run_id, blame.test, blame.verdict, blame.created_at, plain
+        )
+        store.memo.keep_verdict(kept)
+
+
+# --- Reports --------------------------------------------------------------------------------
+
+
+def report_of(document: dict[str, Any], name: str) -> BugReport:
+    """The report in a document. Raises ImportFailed."""
+    metadata = document.get("metadata")
+    version = metadata.get("schema_version", 1) if isinstance(metadata, dict) else 1
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{name} was written by a newer RepoTrace: its schema is {version}.",
+            hint="Update RepoTrace.",
+        )
+    try:
+        return BugReport.model_validate(document)
+    except (ValidationError, RecursionError, OverflowError) as error:
+        raise ImportFailed(f"{name} is no report.") from error
+
+
+def take_report(store: Store, report: BugReport, origin: Origin) -> Received:
+    """Keep a report, under another id where one of that id is here already and differs."""
+    redact = Redactor(key=store.key, variables=os.environ).redact
+    clean = BugReport.model_validate(redacted(report.model_dump(mode="json"), redact))
+    # Noted before there is a file: nobody may find it without.
+    stored, is_new = store.reports.add(
+        clean,
+        lambda present: _equal(present, clean),
+        stamp=False,
+        before=lambda name: store.received.note("report", name, origin),
+    )
+    return Received("report", stored.id, is_new, stored.title)
+
+
+def _equal(one: BugReport, other: BugReport) -> bool:
+    apart = {"updated_at", "id"}
+    return one.model_dump(exclude=apart) == other.model_dump(exclude=apart)

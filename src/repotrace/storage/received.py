@@ -1,0 +1,63 @@
+"""Where the runs and reports came from that were not recorded here.
+
+One small file each in `<home>/received/`: what a report or a run says of itself proves nothing,
+so this is never read from them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from repotrace.storage import files
+
+type Kind = Literal["run", "report"]
+
+FOLDER = "received"
+
+
+class Origin(NamedTuple):
+    """Where something came from."""
+
+    file: str
+    """The name of the file that it was imported from."""
+    at: datetime
+    """When, UTC."""
+
+
+class ReceivedStore:
+    """The origins that a home knows. Constructing opens and makes nothing."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / FOLDER
+
+    def note(self, kind: Kind, name: str, origin: Origin) -> None:
+        """Remember where a run or report came from. Raises OSError if that fails."""
+        files.make_private(self._folder)
+        facts = {"kind": kind, "id": name, "file": origin.file, "at": origin.at.isoformat()}
+        files.replace(self._path(kind, name), json.dumps(facts, indent=2).encode() + b"\n")
+
+    def origin(self, kind: Kind, name: str) -> Origin | None:
+        """Where it came from; None for what was recorded here."""
+        try:
+            facts = json.loads(self._path(kind, name).read_bytes())
+            at = datetime.fromisoformat(facts["at"]).astimezone(UTC)
+            return Origin(str(facts["file"]), at)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says
+            return Origin("an unknown file", datetime.fromtimestamp(0, UTC))
+
+    def forget(self, kind: Kind, name: str) -> None:
+        """As for a run that is deleted."""
+        with suppress(OSError):
+            self._path(kind, name).unlink()
+
+    def _path(self, kind: Kind, name: str) -> Path:
+        plain = name if name.isalnum() and name.isascii() and len(name) <= 64 else None
+        return self._folder / f"{kind}-{plain or sha256(os.fsencode(name)).hexdigest()}.json"

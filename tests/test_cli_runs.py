@@ -283,11 +283,11 @@ def test_all_steps_are_played_in_short_without_a_terminal(repotrace: Shell) -> N
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_terminal_gets_the_first_step_and_how_to_go_on(repotrace: Shell) -> None:
-    shown = on_terminal(repotrace, "play")
-    assert "Step 1 of 6" in shown
-    assert f"repotrace play {RUN} --step 2" in shown
-    assert "--no-interactive" in shown
+def test_a_terminal_gets_the_same_where_no_screen_is_wanted(repotrace: Shell) -> None:
+    shown = on_terminal(repotrace, "play", "--plain")
+    assert shown == on_terminal(repotrace, "play", "--no-interactive")
+    assert "Write the patch" in shown
+    assert "\x1b[?1049h" not in shown
 
 
 @pytest.mark.usefixtures("recorded")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ _FOUND = 2_000
 """Texts in which a word is found, at most."""
 
 _GRID_RUNS = 60
+_TESTS_AT_ONCE = 200
 
 _NOTABLE = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
 
@@ -213,19 +213,39 @@ class PlayedRun:
 
     # --- Finding ------------------------------------------------------------------------------
 
-    def is_failure(self, place: int) -> bool:
-        """Whether the step failed, or a test in it."""
-        step = self.outline(place)
-        if step.status in _NOTABLE:
-            return True
-        if step.id not in self._lines.tested:
-            return False
-        tests = self.line(place).tests
-        return tests is not None and tests.failing > 0
+    def next_failure(self, place: int, *, back: bool = False) -> int | None:
+        """The next place of a step that failed, or in which a test did; then from the beginning.
 
-    def is_test_run(self, place: int) -> bool:
-        """Whether tests ran in the step."""
-        return self.outline(place).id in self._lines.tested
+        `back`: the one before. None if there is none.
+        """
+        tested: dict[str, bool] = {}
+        ahead = list(_round(len(self), place, back=back))
+        for number, other in enumerate(ahead):
+            step = self.outline(other)
+            if step.status in _NOTABLE:
+                return other
+            if step.id in self._lines.tested:
+                if step.id not in tested:
+                    some = ahead[number : number + _TESTS_AT_ONCE]
+                    tested |= self._failing([self.outline(at) for at in some])
+                if tested[step.id]:
+                    return other
+        return None
+
+    def _failing(self, steps: Sequence[Outline]) -> dict[str, bool]:
+        with self._lock, self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            self._lines.look_into(overview)
+            found = self._lines.tests(steps)
+        return {
+            step.id: bool(found[step.id].failing) if step.id in found else False for step in steps
+        }
+
+    def next_test_run(self, place: int, *, back: bool = False) -> int | None:
+        """The next place of a step that ran tests, as `next_failure`."""
+        ahead = _round(len(self), place, back=back)
+        return next((at for at in ahead if self.outline(at).id in self._lines.tested), None)
 
     def find(self, text: str) -> list[int]:
         """The places of the steps in which all words of `text` occur, in order."""
@@ -235,7 +255,7 @@ class PlayedRun:
         return sorted(found)
 
 
-def from_here(count: int, place: int, *, back: bool = False) -> Iterator[int]:
-    """The places after one, round the end to where it began; or before it, round the beginning."""
+def _round(count: int, place: int, *, back: bool) -> Iterator[int]:
+    """All places from the one after this, round the end, to this one; `back`: the other way."""
     way = range(place - 1, place - count - 1, -1) if back else range(place + 1, place + count + 1)
-    yield from (number % count for number in islice(way, count))
+    return (number % count for number in way)

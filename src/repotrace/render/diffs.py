@@ -21,7 +21,7 @@ SYNTAX_LIMIT = 40_000
 _LINE_LIMIT = 2_000
 """Characters of a line above which its hunk is coloured by line alone: made by programs."""
 
-_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"^index ([0-9a-f]{12})[0-9a-f]*\.\.([0-9a-f]{12})[0-9a-f]*")
 _LITERAL = re.compile(rb"(literal|delta) (\d+)")
 _BASE = {"+": "green", "-": "red"}
@@ -120,6 +120,26 @@ class DiffView:
 
 def diff_lines(diff: bytes, *, syntax: bool = True) -> Iterator[list[Span]]:
     """The lines of a diff in styled pieces."""
+    for part in diff_parts(diff, syntax=syntax):
+        if isinstance(part, Hunk):
+            yield part.title
+            yield from part.lines
+        else:
+            yield part
+
+
+class Hunk(NamedTuple):
+    """A hunk in styled pieces; the first character of each line is its mark."""
+
+    old_start: int
+    new_start: int
+    title: list[Span]
+    lines: Iterator[list[Span]]
+    """Made as they are taken."""
+
+
+def diff_parts(diff: bytes, *, syntax: bool = True) -> Iterator[list[Span] | Hunk]:
+    """The parts of a diff: its hunks, and the lines between them."""
     syntax = syntax and len(diff) <= SYNTAX_LIMIT
     lines = diff.removesuffix(b"\n").split(b"\n") if diff else []
     name = ""
@@ -127,9 +147,10 @@ def diff_lines(diff: bytes, *, syntax: bool = True) -> Iterator[list[Span]]:
     while number < len(lines):
         line = lines[number]
         if match := _HUNK.match(line):
-            end = _end_of_hunk(lines, number + 1, *(int(n) if n else 1 for n in match.groups()))
-            yield _hunk_title(line, match.end())
-            yield from _hunk(lines[number + 1 : end], name if syntax else "")
+            old_start, old, new_start, new = (int(n) if n else 1 for n in match.groups())
+            end = _end_of_hunk(lines, number + 1, old, new)
+            body = _hunk(lines[number + 1 : end], name if syntax else "")
+            yield Hunk(old_start, new_start, _hunk_title(line, match.end()), body)
             number = end
         elif line == b"GIT binary patch":
             number, sizes = _binary(lines, number + 1)
@@ -170,22 +191,27 @@ def _binary(lines: Sequence[bytes], number: int) -> tuple[int, str]:
 
 
 def _hunk(lines: Sequence[bytes], name: str) -> Iterator[list[Span]]:
-    marks = [chr(line[0]) if line else " " for line in lines]
-    texts = [_shown(line[1:]) for line in lines]
-    pieces: dict[int, list[Span]] = {}
-    lexer = _lexer(name) if name and max(map(len, texts), default=0) <= _LINE_LIMIT else None
-    if lexer is not None:
-        for side in "-+":
-            numbers = [number for number, mark in enumerate(marks) if mark in (" ", side)]
-            if side == "+" or "-" in marks:
-                coloured = code_spans([texts[number] for number in numbers], lexer)
-                pieces.update(zip(numbers, coloured, strict=True))
-    for number, (mark, text) in enumerate(zip(marks, texts, strict=True)):
+    short = max(map(len, lines), default=0) <= _LINE_LIMIT
+    lexer = lexer_of(name) if name and short else None
+    pieces = _coloured(lines, lexer) if lexer is not None else {}
+    for number, line in enumerate(lines):
+        mark, text = chr(line[0]) if line else " ", _shown(line[1:])
         if mark == "\\":
             yield [Span(f"\\{text}", "dim")]
             continue
         base = _BASE.get(mark, "")
         yield list(_joined([Span(mark), *pieces.get(number, [Span(text)])], base))
+
+
+def _coloured(lines: Sequence[bytes], lexer: Lexer) -> dict[int, list[Span]]:
+    """The pieces of the lines of a hunk, both sides each as a whole."""
+    pieces: dict[int, list[Span]] = {}
+    for side in (b"-", b"+"):
+        numbers = [n for n, line in enumerate(lines) if line[:1] in (b" ", b"", side)]
+        if side == b"+" or any(line.startswith(b"-") for line in lines):
+            coloured = code_spans([_shown(lines[number][1:]) for number in numbers], lexer)
+            pieces.update(zip(numbers, coloured, strict=True))
+    return pieces
 
 
 def _joined(spans: Iterable[Span], base: str) -> Iterator[Span]:
@@ -222,7 +248,8 @@ def _token_style(token: str) -> str:
 
 
 @cache
-def _lexer(name: str) -> Lexer | None:
+def lexer_of(name: str) -> Lexer | None:
+    """What colours the code of a file with this name; None for text, and for what is unknown."""
     suffix = re.search(r"\.[^./]*$", name)
     ending = suffix[0].lower() if suffix else ""
     if ending in _UNCOLOURED:

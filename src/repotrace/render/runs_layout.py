@@ -137,7 +137,14 @@ def _fitting(text: str, room: int) -> str:
 def captured(text: str) -> Iterator[Line]:
     """Captured text line by line: its colours as styles, all else that could act made visible."""
     text = text.strip("\n") if text.strip() else ""
-    if len(text) > COLOURED or "\x1b[" not in text:
+    if len(text) > COLOURED:
+        text = without_escapes(text)
+    yield from captured_part(text)
+
+
+def captured_part(text: str) -> Iterator[Line]:
+    """`captured` for a part of a longer text: empty lines at its ends stay."""
+    if "\x1b[" not in text:
         for row in readable(text).split("\n"):
             yield CapturedLine([Span(row)])
         return

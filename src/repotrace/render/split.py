@@ -1,0 +1,79 @@
+"""A diff side by side: what was there on the left, what is there on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from repotrace.render.diffs import Hunk, Line, Span, diff_parts
+from repotrace.render.runs_layout import fold
+
+WIDE_ENOUGH = 100
+"""Columns from which on two sides beside each other can be read."""
+
+_EMPTY: tuple[Span, ...] = ()
+
+
+class _Numbered(NamedTuple):
+    number: int
+    line: Line
+
+
+def split_lines(diff: bytes, *, width: int, syntax: bool = True) -> Iterator[Line]:
+    """The lines of a diff, those of its hunks in two columns with their numbers."""
+    half = (width - 3) // 2
+    for part in diff_parts(diff, syntax=syntax):
+        if isinstance(part, Hunk):
+            yield part.title
+            yield from _rows(part, half)
+        else:
+            yield part
+
+
+def _rows(hunk: Hunk, half: int) -> Iterator[Line]:
+    old, new = hunk.old_start, hunk.new_start
+    removed: list[_Numbered] = []
+    added: list[_Numbered] = []
+    for line in hunk.lines:
+        mark = line[0].text[:1]
+        if mark == "-":
+            if added:
+                yield from _beside(removed, added, half)
+                removed, added = [], []
+            removed.append(_Numbered(old, line))
+            old += 1
+        elif mark == "+":
+            added.append(_Numbered(new, line))
+            new += 1
+        else:
+            yield from _beside(removed, added, half)
+            removed, added = [], []
+            if mark == "\\":
+                yield line
+                continue
+            yield from _beside([_Numbered(old, line)], [_Numbered(new, line)], half)
+            old, new = old + 1, new + 1
+    yield from _beside(removed, added, half)
+
+
+def _beside(left: list[_Numbered], right: list[_Numbered], half: int) -> Iterator[Line]:
+    for one, other in zip_longest(left, right):
+        rows = zip_longest(_cell(one, half), _cell(other, half), fillvalue=_EMPTY)
+        for before, after in rows:
+            gap = half - sum(cell_len(span.text) for span in before)
+            yield [*before, Span(" " * gap), Span(" │ ", "dim"), *after]
+
+
+def _cell(side: _Numbered | None, half: int) -> Iterator[Line]:
+    if side is None:
+        return
+    first, *rest = side.line
+    mark, text = first.text[:1], first.text[1:]
+    room = max(half - 7, 1)
+    margin = [Span(f"{side.number:>4} ", "dim"), Span(f"{mark} ", first.style)]
+    for row in fold([Span(text, first.style), *rest], room):
+        yield [*margin, *row]
+        margin = [Span(" " * 7)]

@@ -1,0 +1,154 @@
+"""The single lines of the screen: title, tabs, hints, and where something is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.events import Click
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from repotrace.render.blocks import segments
+from repotrace.render.diffs import Line, Span
+
+
+class LineBar(Widget):
+    """One line."""
+
+    DEFAULT_CSS = """
+    LineBar { height: 1; background: $panel; }
+    """
+
+    def __init__(self, line: Line = (), **options: Any) -> None:
+        super().__init__(**options)
+        self._line = line
+
+    def show(self, line: Line) -> None:
+        """Show this instead."""
+        self._line = line
+        self.refresh()
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return "".join(span.text for span in self._line)
+
+    def render_line(self, y: int) -> Strip:
+        """The line, cut where there is no room for more."""
+        width = self.size.width
+        strip = Strip(segments(self._line))
+        if strip.cell_length > width:
+            strip = Strip([*strip.crop(0, max(width - 1, 0)), *segments([Span("…")])])
+        return strip.adjust_cell_length(width).apply_style(self.rich_style)
+
+
+class TabBar(LineBar):
+    """The names of the tabs; the current one stands out, with or without colours."""
+
+    class Chosen(Message):
+        """A name was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._names: Sequence[str] = ()
+        self._current = ""
+
+    def choose(self, names: Sequence[str], current: str) -> None:
+        """Show these names, and which one is current."""
+        self._names, self._current = names, current
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The names, shortened where there is no room for them."""
+        self._line = [
+            Span(f" {name} ", "reverse bold" if whole == self._current else "")
+            for whole, name in zip(self._names, self._fitting(), strict=True)
+        ]
+        return super().render_line(y)
+
+    def _fitting(self) -> list[str]:
+        for letters in (20, 6, 5, 4, 3):
+            names = [
+                name if name == self._current and letters > 3 else name[:letters]
+                for name in self._names
+            ]
+            if sum(len(name) + 2 for name in names) <= self.size.width:
+                break
+        return names
+
+    def on_click(self, event: Click) -> None:
+        """The tab under the pointer."""
+        at = 0
+        for whole, name in zip(self._names, self._fitting(), strict=True):
+            at += len(name) + 2
+            if event.x < at:
+                self.post_message(self.Chosen(whole))
+                return
+
+
+class _Answer(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+
+    def action_give_up(self) -> None:
+        """Leave without an answer."""
+        self.screen.query_one(Prompt).close()
+
+
+class Prompt(Horizontal):
+    """Asks for one line of text at the foot of the screen."""
+
+    DEFAULT_CSS = """
+    Prompt { height: 1; display: none; background: $panel; }
+    Prompt.asking { display: block; }
+    Prompt Label { width: auto; padding: 0 1; text-style: bold; }
+    Prompt Input { border: none; height: 1; padding: 0; background: $panel; width: 1fr; }
+    Prompt Input:focus { border: none; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._then: Callable[[str], None] | None = None
+        self._back: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """The question, and the answer."""
+        yield Label("", markup=False)
+        yield _Answer(compact=True, select_on_focus=False)
+
+    def ask(self, question: str, then: Callable[[str], None], *, given: str = "") -> None:
+        """Ask; `then` gets the answer unless somebody presses Escape."""
+        self._then = then
+        if not self.has_class("asking"):
+            self._back = self.screen.focused
+        self.query_one(Label).update(Content(question))
+        answer = self.query_one(_Answer)
+        answer.value = given
+        answer.cursor_position = len(given)
+        self.add_class("asking")
+        answer.focus()
+
+    def close(self) -> None:
+        """Ask no longer."""
+        self.remove_class("asking")
+        if self._back is not None:
+            self._back.focus()
+        self._then = None
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Hand the answer on."""
+        event.stop()
+        then, value = self._then, event.value
+        self.close()
+        if then is not None:
+            then(value.strip())

@@ -1,0 +1,70 @@
+"""What the keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.app import ComposeResult
+from textual.events import Click, Key
+from textual.screen import ModalScreen
+
+from repotrace.render.blocks import fixed
+from repotrace.render.diffs import Line, Span
+from repotrace.tui.lines_view import LinesView
+
+KEYS = (
+    ("n p", "next step, previous step; ↓ ↑ in the list do the same"),
+    ("j", "jump to a step by its number"),
+    ("← →", "the tab before, the tab after; 1 to 7 go to one"),
+    ("Tab", "from the list to what is shown, and back"),
+    ("l", "the list over the whole screen"),
+    ("f", "the files after this step"),
+    ("m", "mark this step, or take its mark away"),
+    ("d", "diff from the marked step to this one, or of this step"),
+    ("/", "search; again with Enter alone: the next one found"),
+    ("e E", "next step that failed, the one before"),
+    ("t T", "next step that ran tests, the one before"),
+    ("Enter", "open a folded part, a folder, a file; x opens all parts"),
+    ("r", "write the files after this step into a folder"),
+    ("y", "copy the command that shows this"),
+    ("Esc", "back to the list"),
+    ("q", "quit"),
+)
+"""Each key, or a pair of keys, with its meaning."""
+
+
+class HelpScreen(ModalScreen[None]):
+    """The keys, over the screen; any key goes back."""
+
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; }
+    HelpScreen LinesView { width: 76; max-width: 100%; height: 20; max-height: 100%;
+                           border: round $primary; background: $surface; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """One box."""
+        yield LinesView(id="help")
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        view = self.query_one(LinesView)
+        view.border_title = "keys"
+        view.show([fixed(_lines())])
+
+    def on_key(self, event: Key) -> None:
+        """Go back, unless the text is scrolled."""
+        if event.key not in ("up", "down", "pageup", "pagedown"):
+            event.stop()
+            self.dismiss()
+
+    def on_click(self, event: Click) -> None:
+        """Go back."""
+        self.dismiss()
+
+
+def _lines() -> Iterator[Line]:
+    for keys, meaning in KEYS:
+        yield [Span(f"{keys:<7}", "bold"), Span(meaning)]
+    yield []
+    yield [Span("✗ failed  ! interrupted  … running  ↻2 second attempt  ◆ marked  ⚑ blamed", "dim")]

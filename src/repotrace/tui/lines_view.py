@@ -1,0 +1,204 @@
+"""A view of any length: blocks of lines that are laid out as they come into sight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.events import Click, Resize
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from repotrace.render.blocks import Block, block_at, segments
+from repotrace.render.diffs import Line, Span
+from repotrace.render.runs_layout import eased, fold
+
+FOLDED = 12
+"""Lines that are shown of a long block until it is opened."""
+
+_SPARED = 4
+"""A block is only folded where that spares so many lines."""
+
+
+class LinesView(ScrollView, can_focus=True):
+    """Shows blocks, and folds long lines and long blocks."""
+
+    DEFAULT_CSS = """
+    LinesView { padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "unfold", show=False),
+        Binding("x", "unfold_all", show=False),
+    ]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._blocks: Sequence[Block] = ()
+        self._rows: list[list[Strip] | None] = []
+        self._tops: list[int] = [0]
+        self._opened: set[int] = set()
+        self._folded: set[int] = set()
+
+    # --- What is shown ------------------------------------------------------------------------
+
+    def show(self, blocks: Sequence[Block], *, stay: bool = False) -> None:
+        """Show these instead, from their beginning; `stay`: from where one was before."""
+        row = self.scroll_offset.y if stay else 0
+        if not stay:
+            self._opened = set()
+        self._blocks = blocks
+        self._forget()
+        self.scroll_to(0, row, animate=False, force=True)
+        self._look()
+        self.refresh()
+
+    @property
+    def text(self) -> str:
+        """All lines that have been laid out, as text."""
+        return "\n".join(strip.text.rstrip() for rows in self._rows for strip in rows or ())
+
+    def _forget(self) -> None:
+        self._rows = [None] * len(self._blocks)
+        self._folded = set()
+        self._measure()
+
+    def _measure(self) -> None:
+        tops = [0]
+        for block, rows in zip(self._blocks, self._rows, strict=True):
+            tops.append(tops[-1] + (self._guess(block) if rows is None else len(rows)))
+        self._tops = tops
+        self.virtual_size = Size(0, tops[-1])
+
+    def _guess(self, block: Block) -> int:
+        if block.short is not None:
+            return 1
+        return min(block.rows, FOLDED) if block.foldable else max(block.rows, 1)
+
+    def _look(self) -> None:
+        """Lay out the blocks that are in sight."""
+        height = self.size.height
+        if self._width <= 0 or height <= 0:
+            return
+        while True:
+            top = min(self.scroll_offset.y, max(0, self._tops[-1] - height))
+            missing = [
+                number
+                for number in range(
+                    block_at(self._tops, top), block_at(self._tops, top + height) + 1
+                )
+                if number < len(self._blocks) and self._rows[number] is None
+            ]
+            if not missing:
+                return
+            for number in missing:
+                self._rows[number] = self._laid_out(number)
+            self._measure()
+
+    @property
+    def _width(self) -> int:
+        # The bar is reckoned with from the start: it would change the folding once it comes.
+        return self.size.width - (0 if self.show_vertical_scrollbar else 1)
+
+    def _laid_out(self, number: int) -> list[Strip]:
+        width, block = self._width, self._blocks[number]
+        is_open = number in self._opened
+        self._folded.discard(number)
+        if block.short is not None and not is_open:
+            self._folded.add(number)
+            return self._strips([block.short], width)
+        lines = iter(block.make(width))
+        if not block.foldable or is_open:
+            return self._strips(lines, width)
+        head = list(islice(lines, FOLDED + _SPARED + 1))
+        if len(head) <= FOLDED + _SPARED:
+            return self._strips(head, width)
+        self._folded.add(number)
+        left = max(block.rows, len(head) + sum(1 for _ in islice(lines, 10_000))) - FOLDED
+        marker = [Span(f"  ▸ {left} more lines", "cyan")]
+        return self._strips([*head[:FOLDED], marker], width)
+
+    def _strips(self, lines: Iterator[Line] | Sequence[Line], width: int) -> list[Strip]:
+        return [Strip(segments(part)) for line in lines for part in fold(eased(line, width), width)]
+
+    # --- Drawing ------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of a line of the window."""
+        style = self.rich_style
+        row = self.scroll_offset.y + y
+        if row >= self._tops[-1]:
+            return Strip.blank(self.size.width, style)
+        number = block_at(self._tops, row)
+        rows = self._rows[number] or []
+        at = row - self._tops[number]
+        if at >= len(rows):
+            return Strip.blank(self.size.width, style)
+        strip = rows[at]
+        if number == self._next_fold() and at == len(rows) - 1 and self.has_focus:
+            strip = Strip([*strip, *segments([Span("  Enter opens, x all", "bold")])])
+        return strip.adjust_cell_length(self.size.width).apply_style(style)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Lay out what comes into sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._look()
+
+    def on_resize(self, event: Resize) -> None:
+        """Fold anew for another width."""
+        row = self.scroll_offset.y
+        self._forget()
+        self._look()
+        self.scroll_to(0, min(row, self._tops[-1]), animate=False)
+
+    # --- Folding ------------------------------------------------------------------------------
+
+    def _next_fold(self) -> int | None:
+        """The topmost folded block whose end is in sight."""
+        top, bottom = self.scroll_offset.y, self.scroll_offset.y + self.size.height
+        return next(
+            (number for number in sorted(self._folded) if top < self._tops[number + 1] <= bottom),
+            None,
+        )
+
+    def action_unfold(self) -> None:
+        """Open the block that says so; where there is none, close what is open on top."""
+        number = self._next_fold()
+        if number is None:
+            first = block_at(self._tops, self.scroll_offset.y)
+            number = next((n for n in sorted(self._opened) if n >= first), None)
+            if number is None:
+                return
+        self._toggle(number)
+
+    def action_unfold_all(self) -> None:
+        """Open all blocks, or close them again."""
+        if self._opened:
+            self._opened = set()
+        else:
+            folds = enumerate(self._blocks)
+            self._opened = {n for n, block in folds if block.foldable or block.short is not None}
+        self._forget()
+        self._look()
+        self.refresh()
+
+    def on_click(self, event: Click) -> None:
+        """Open or close the block under the pointer."""
+        row = self.scroll_offset.y + event.y
+        if row < self._tops[-1]:
+            number = block_at(self._tops, row)
+            if number in self._folded or number in self._opened:
+                self._toggle(number)
+
+    def _toggle(self, number: int) -> None:
+        self._opened ^= {number}
+        self._rows[number] = None
+        self._look_again(number)
+
+    def _look_again(self, number: int) -> None:
+        self._rows[number] = self._laid_out(number)
+        self._measure()
+        self._look()
+        self.refresh()

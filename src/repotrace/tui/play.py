@@ -1,0 +1,607 @@
+"""The screen: the steps of a run on the left, what the current one did on the right."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import Resize
+
+from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.read.diffs import StepDiff
+from repotrace.read.playing import KnownFile, PlayedRun
+from repotrace.read.views import StepView
+from repotrace.readable import one_line
+from repotrace.records.run import RunStatus
+from repotrace.render.blocks import Block, fixed
+from repotrace.render.diffs import Line, Span
+from repotrace.render.play import (
+    blame_blocks,
+    content_blocks,
+    diff_blocks,
+    message_blocks,
+    output_blocks,
+    overview_blocks,
+    run_title,
+    test_blocks,
+)
+from repotrace.runs.restore import lacking, restore_into, state_of_step
+from repotrace.tui.bars import LineBar, Prompt, TabBar
+from repotrace.tui.file_tree import FileTree
+from repotrace.tui.help import HelpScreen
+from repotrace.tui.lines_view import LinesView
+from repotrace.tui.step_list import StepList
+
+OVERVIEW, MESSAGES, FILES, DIFF = "Overview", "Messages", "Files", "Diff"
+OUTPUT, TESTS, BLAME = "Output", "Tests", "Blame"
+
+_HINT = (
+    ("n/p", "step"), ("←/→", "tab"), ("j", "jump"), ("/", "search"), ("e", "failure"),
+    ("t", "tests"), ("d", "diff"), ("?", "help"), ("q", "quit"),
+)  # fmt: skip
+_SLOW = 0.2
+"""Seconds after which the screen says that it is reading."""
+
+_AGAIN = 1.0
+"""Seconds between two looks at a run that is followed."""
+
+_KEPT = 8
+"""Steps that are kept at hand."""
+
+
+class PlayOptions(NamedTuple):
+    """How the screen begins."""
+
+    step: int | None = None
+    """The number of the first step that is shown."""
+    show_llm: bool = False
+    """Begin with the conversation."""
+    show_files: bool = True
+    """Without it there is nothing of files and diffs."""
+    follow: bool = False
+    """Look again and again what the run has done meanwhile."""
+    command: str = "repotrace"
+    """How RepoTrace is called for this store."""
+    colourless: bool = False
+
+
+class _Shown(NamedTuple):
+    """What was read for a tab of a step."""
+
+    place: int
+    tab: str
+    blocks: Sequence[Block]
+    files: Sequence[KnownFile] = ()
+
+
+class PlayApp(App[None]):
+    """Steps through a recorded run. Nothing is executed."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #body { height: 1fr; }
+    #body ScrollView { scrollbar-size-vertical: 1; }
+    #steps { width: 36%; min-width: 32; max-width: 60; border-right: solid $panel-lighten-2; }
+    #right { width: 1fr; }
+    #files { display: none; }
+    #files.shown { display: block; }
+    #view.hidden { display: none; }
+    #tree { width: 36; max-width: 50%; border-right: solid $panel-lighten-2; }
+    #content { width: 1fr; }
+    #files.narrow #tree { width: 1fr; max-width: 100%; border-right: none; }
+    #files.narrow #content { display: none; }
+    #files.narrow.reading #tree { display: none; }
+    #files.narrow.reading #content { display: block; }
+    #body.listing #right { display: none; }
+    #body.listing #steps { width: 1fr; max-width: 100%; border-right: none; }
+    #foot { height: auto; max-height: 3; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "step(1)", show=False),
+        Binding("p", "step(-1)", show=False),
+        Binding("j", "jump", show=False),
+        Binding("l", "list", show=False),
+        Binding("f", "tab('Files')", show=False),
+        Binding("q,ctrl+c", "quit", show=False),
+        Binding("left", "turn(-1)", show=False),
+        Binding("right", "turn(1)", show=False),
+        *(Binding(str(n), f"tab_number({n})", show=False) for n in range(1, 8)),
+        Binding("slash", "search", show=False),
+        Binding("e", "failure(False)", show=False),
+        Binding("E", "failure(True)", show=False),
+        Binding("t", "test_run(False)", show=False),
+        Binding("T", "test_run(True)", show=False),
+        Binding("m", "mark", show=False),
+        Binding("d", "diff", show=False),
+        Binding("r", "restore", show=False),
+        Binding("y", "copy", show=False),
+        Binding("question_mark", "help", show=False),
+        Binding("escape", "leave", show=False),
+    ]
+
+    def __init__(self, run: PlayedRun, options: PlayOptions | None = None) -> None:
+        super().__init__()
+        self.played = run
+        self.options = options or PlayOptions()
+        if self.options.colourless:
+            self._without_colours()
+        self.tab = MESSAGES if self.options.show_llm else OVERVIEW
+        self._views: dict[int, StepView] = {}
+        self._reading = asyncio.Lock()
+        self._between = False
+        self._path: str | None = None
+        self._last_search = ""
+        self._found: list[int] = []
+        self._latest: _Shown | None = None
+
+    def _without_colours(self) -> None:
+        from textual.filter import Monochrome
+
+        if not self.no_color:
+            self.no_color = True
+            self._filters.append(Monochrome())
+
+    # --- Layout -------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Title, list, tabs, views, hints."""
+        yield LineBar(run_title(self.played.run), id="title")
+        with Horizontal(id="body"):
+            yield StepList(self.played, id="steps")
+            with Vertical(id="right"):
+                yield TabBar(id="tabs")
+                yield LinesView(id="view")
+                with Horizontal(id="files"):
+                    yield FileTree(id="tree")
+                    yield LinesView(id="content")
+        yield Prompt(id="prompt")
+        yield LineBar(_hint(), id="foot")
+
+    @property
+    def steps(self) -> StepList:
+        """The list."""
+        return self.query_one(StepList)
+
+    @property
+    def view(self) -> LinesView:
+        """Where all tabs but that of the files are shown."""
+        return self.query_one("#view", LinesView)
+
+    @property
+    def content(self) -> LinesView:
+        """Where a file is shown."""
+        return self.query_one("#content", LinesView)
+
+    @property
+    def place(self) -> int:
+        """The current step, counted from 0."""
+        return self.steps.place
+
+    @property
+    def number(self) -> int:
+        """The number of the current step; 0 in a run without steps."""
+        return self.played.outline(self.place).number if len(self.played) else 0
+
+    @property
+    def tabs(self) -> list[str]:
+        """The tabs that there are."""
+        names = [OVERVIEW, MESSAGES, FILES, DIFF, OUTPUT, TESTS, BLAME]
+        if not self.options.show_files:
+            names = [name for name in names if name not in (FILES, DIFF)]
+        return names if self.steps.blamed else names[:-1]
+
+    def on_mount(self) -> None:
+        """Begin with the wanted step."""
+        self.steps.blamed = {
+            step.number for blame in self.played.blamed() if blame.named for step in blame.steps
+        }
+        wanted = self.options.step
+        place = self.played.place(wanted) if wanted is not None else 0
+        if place is None:
+            self.exit(return_code=2)
+            return
+        if self.options.follow:
+            self.set_interval(_AGAIN, self._look_again)
+            place = place if wanted is not None else len(self.played) - 1
+        self.steps.measure()
+        self.steps.place = place
+        self.steps.focus()
+        self.call_after_refresh(self._show)
+
+    def on_resize(self, event: Resize) -> None:
+        """A diff has two sides or one."""
+        self.query_one("#files").set_class(event.size.width < 120, "narrow")
+        if self.tab == DIFF:
+            self.call_after_refresh(self._show, stay=True)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While something is asked, keys belong to the answer."""
+        mine = any(isinstance(b, Binding) and b.action.startswith(action) for b in self.BINDINGS)
+        return not (mine and self._asking())
+
+    def _asking(self) -> bool:
+        found = self.screen.query(Prompt)
+        return bool(found) and found.first().has_class("asking")
+
+    # --- Showing ------------------------------------------------------------------------------
+
+    def _show(self, *, stay: bool = False) -> None:
+        """Show the current tab of the current step."""
+        is_files = self.tab == FILES
+        self.query_one("#files").set_class(is_files, "shown")
+        self.view.set_class(is_files, "hidden")
+        self.query_one(TabBar).choose(self.tabs, self.tab)
+        self._read(stay=stay)
+
+    @work(exclusive=True, group="read")
+    async def _read(self, *, stay: bool) -> None:
+        if not len(self.played):
+            self.view.show([fixed([[Span("the run has no steps yet", "dim")]])])
+            return
+        slow = self.set_timer(_SLOW, lambda: self.say([Span("reading …", "dim")]))
+        place, tab, width = self.place, self.tab, self.view.size.width - 4
+        try:
+            async with self._reading:
+                shown = await asyncio.to_thread(self._made, place, tab, width)
+        finally:
+            slow.stop()
+        self._latest = shown
+        if tab == FILES:
+            self.query_one(FileTree).show(shown.files)
+            self.content.show(shown.blocks, stay=stay)
+        else:
+            self.view.show(shown.blocks, stay=stay)
+        self.say(_hint(), unless_said=True)
+
+    def _made(self, place: int, tab: str, width: int) -> _Shown:
+        try:
+            view = self._view(place)
+            if tab == FILES:
+                files = self.played.files(view)
+                path = self._path or next((file.path for file in files if file.change), None)
+                return _Shown(place, tab, self._content(view, path), files)
+            return _Shown(place, tab, self._blocks(view, place, tab, width))
+        except RepoTraceError as error:
+            lines = [[Span(error.message, "red")], [Span(error.hint or "")]]
+            return _Shown(place, tab, [fixed(lines)])
+
+    def _view(self, place: int) -> StepView:
+        found = self._views.get(place)
+        if found is None:
+            found = self.played.view(place)
+            while len(self._views) >= _KEPT:
+                del self._views[next(iter(self._views))]
+            self._views[place] = found
+        return found
+
+    def _blocks(self, view: StepView, place: int, tab: str, width: int) -> Sequence[Block]:
+        match tab:
+            case "Overview":
+                return overview_blocks(view, self.played.blamed())
+            case "Messages":
+                return message_blocks(view, self.played.calls(view))
+            case "Diff":
+                return list(self._diff(view, place, width))
+            case "Output":
+                return output_blocks(view)
+            case "Tests":
+                return test_blocks(view, self.played.grid(place))
+        return blame_blocks(self.played.blamed())
+
+    def _diff(self, view: StepView, place: int, width: int) -> Iterator[Block]:
+        mark = self.steps.mark
+        if mark is None or not self._between or mark == place:
+            yield fixed([[Span(f"what step {view.line.number} changed", "dim")], []])
+            nothing = "it changed no files"
+            yield from diff_blocks(self.played.diff(view), nothing, width=width)
+            return
+        first, last = sorted((mark, place))
+        names = [self.played.outline(at).number for at in (first, last)]
+        title = f"from after step {names[0]} to after step {names[1]}; d: this step alone"
+        yield fixed([[Span(title, "magenta")], []])
+        diff = self.played.diff_between(first, last)
+        if diff is None:
+            yield fixed([[Span("the files after one of these steps are not known", "yellow")]])
+            return
+        yield from diff_blocks(StepDiff(diff), "nothing is different", width=width)
+
+    def _content(self, view: StepView, path: str | None) -> Sequence[Block]:
+        if path is None:
+            return [fixed([[Span("choose a file", "dim")]])]
+        number = view.line.number
+        head = fixed([[Span(one_line(path), "bold"), Span(f"  after step {number}", "dim")], []])
+        return [head, *content_blocks(path, self.played.content(view, path))]
+
+    def say(self, line: Line, *, unless_said: bool = False) -> None:
+        """A message at the foot of the screen; `unless_said`: only in place of "reading"."""
+        foot = self.query_one("#foot", LineBar)
+        if unless_said and foot.text != "reading …":
+            return
+        foot.show(line)
+
+    # --- Moving -------------------------------------------------------------------------------
+
+    def on_step_list_moved(self, event: StepList.Moved) -> None:
+        """Another step."""
+        self.say(_hint())
+        self._show()
+
+    def on_step_list_chosen(self) -> None:
+        """From the list to what is shown."""
+        if self.query_one("#body").has_class("listing"):
+            self.action_list()
+        self._focus_view()
+
+    def _focus_view(self) -> None:
+        if self.tab != FILES:
+            self.view.focus()
+        else:
+            self.query_one(FileTree).focus()
+
+    def on_tab_bar_chosen(self, event: TabBar.Chosen) -> None:
+        """A tab was clicked."""
+        self.action_tab(event.name)
+
+    def on_file_tree_chosen(self, event: FileTree.Chosen) -> None:
+        """A file was chosen."""
+        self._path = event.path
+        self.query_one("#files").add_class("reading")
+        self.content.focus()
+        self._read(stay=False)
+
+    def action_step(self, by: int) -> None:
+        """To the next step, or the one before."""
+        before = self.place
+        self.steps.place += by
+        if self.place == before:
+            self.say([Span("this is the last step" if by > 0 else "this is the first step")])
+
+    def action_tab(self, name: str) -> None:
+        """To another tab."""
+        if name not in self.tabs:
+            return
+        had_list = self.focused is self.steps
+        if self.query_one("#body").has_class("listing"):
+            self.action_list()
+        self.tab = name
+        self.query_one("#files").remove_class("reading")
+        self._show()
+        if name == FILES or not had_list:
+            self._focus_view()
+
+    def action_tab_number(self, number: int) -> None:
+        """To a tab by its place."""
+        if number <= len(self.tabs):
+            self.action_tab(self.tabs[number - 1])
+
+    def action_turn(self, by: int) -> None:
+        """To the next tab, or the one before."""
+        tabs = self.tabs
+        self.action_tab(tabs[(tabs.index(self.tab) + by) % len(tabs)])
+
+    def action_list(self) -> None:
+        """The list over the whole screen, and back."""
+        self.query_one("#body").toggle_class("listing")
+        self.steps.focus()
+
+    def action_leave(self) -> None:
+        """From a file to the tree, from there to the list."""
+        files = self.query_one("#files")
+        if self.query_one("#body").has_class("listing"):
+            self.action_list()
+        elif self.tab == FILES and self.focused is self.content:
+            files.remove_class("reading")
+            self.query_one(FileTree).focus()
+        else:
+            self.steps.focus()
+
+    def action_jump(self) -> None:
+        """Ask for a number."""
+        self.query_one(Prompt).ask("jump to step", self._jump)
+
+    def _jump(self, text: str) -> None:
+        if not text:
+            return
+        place = self.played.place(int(text)) if text.isdecimal() and len(text) < 10 else None
+        if place is not None:
+            self.steps.place = place
+            return
+        numbers = [self.played.outline(at).number for at in (0, -1)] if len(self.played) else []
+        ends = f"; they go from {numbers[0]} to {numbers[1]}" if numbers else ""
+        self.say([Span(f"there is no step {one_line(text, 20)}{ends}", "yellow")])
+
+    def action_failure(self, back: bool) -> None:
+        """To the next step that failed, or the one before."""
+        self._go(lambda: self.played.next_failure(self.place, back=back), "no step failed")
+
+    def action_test_run(self, back: bool) -> None:
+        """To the next step that ran tests, or the one before."""
+        self._go(lambda: self.played.next_test_run(self.place, back=back), "no step ran tests")
+
+    @work(exclusive=True, group="go")
+    async def _go(self, where: Callable[[], int | None], nowhere: str) -> None:
+        place = await self._off(where)
+        if place is None:
+            self.say([Span(nowhere, "yellow")])
+        elif place == self.place:
+            self.say([Span("there is no other")])
+        else:
+            self.steps.place = place
+
+    async def _off[T](self, function: Callable[[], T]) -> T | None:
+        """What a function gives that may take long; its error is said, and None then."""
+        try:
+            return await asyncio.to_thread(function)
+        except RepoTraceError as error:
+            self.say([Span(error.message, "red"), Span(f"  {error.hint}" if error.hint else "")])
+            return None
+
+    # --- Searching ----------------------------------------------------------------------------
+
+    def action_search(self) -> None:
+        """Ask for words."""
+        self.query_one(Prompt).ask("search", self._search)
+
+    def _search(self, text: str) -> None:
+        if text and text != self._last_search:
+            self._look_for(text)
+        elif self._last_search:
+            self._next_found()
+
+    @work(exclusive=True, group="search")
+    async def _look_for(self, text: str) -> None:
+        found = await self._off(lambda: self.played.find(text))
+        if found is None:
+            return
+        self._last_search, self._found = text, found
+        self.steps.found = frozenset(found)
+        self.steps.refresh()
+        if not found:
+            self.say([Span(f"nothing found: {one_line(text, 60)}", "yellow")])
+        else:
+            self._next_found()
+
+    def _next_found(self) -> None:
+        after = [place for place in self._found if place > self.place]
+        places = after or self._found
+        if not places:
+            self.say([Span(f"nothing found: {one_line(self._last_search, 60)}", "yellow")])
+            return
+        self.steps.place = places[0]
+        at, count = self._found.index(places[0]) + 1, len(self._found)
+        text = f"{at} of {count} steps with {one_line(self._last_search, 40)} · / Enter: the next"
+        self.call_after_refresh(self.say, [Span(text)])
+
+    # --- Doing --------------------------------------------------------------------------------
+
+    def action_mark(self) -> None:
+        """Mark the current step, or take the mark away."""
+        if not len(self.played):
+            return
+        steps = self.steps
+        steps.mark = None if steps.mark == self.place else self.place
+        steps.refresh()
+        if steps.mark is None:
+            self.say([Span("the mark is gone")])
+        else:
+            self.say([Span(f"step {self.number} is marked; d on another step: the diff")])
+        if self.tab == DIFF:
+            self._show(stay=True)
+
+    def action_diff(self) -> None:
+        """From the marked step to this one; again: of this step."""
+        self._between = not (self.tab == DIFF and self._between)
+        self.action_tab(DIFF)
+        if self.steps.mark is None:
+            self.say([Span("m marks a step; then d shows what is different since")])
+
+    @work(exclusive=True, group="restore")
+    async def action_restore(self) -> None:
+        """Ask for a folder, and write the files into it."""
+        if not len(self.played):
+            return
+        number, run, store = self.number, self.played.run, self.played.store
+        known = await self._off(lambda: state_of_step(store, run, number))
+        if known is None or known.state_id is None:
+            return
+        state_id, quality = known.state_id, known.quality
+
+        def then(text: str) -> None:
+            self._restore(state_id, quality, text)
+
+        question = f"write the files after step {number} into"
+        self.query_one(Prompt).ask(question, then, given=f"{run.id}-step-{number}")
+
+    @work(exclusive=True, group="restore")
+    async def _restore(self, state_id: str, quality: str, text: str) -> None:
+        if not text:
+            return
+        store, folder = self.played.store, Path(text).expanduser()
+        done = await self._off(lambda: restore_into(store, state_id, folder))
+        if done is None:
+            return
+        left_out = lacking(store, self.played.run, state_id).not_captured
+        count = "1 file" if len(done.written) == 1 else f"{len(done.written)} files"
+        doubts = "" if quality == "exact" else f", which are {quality}"
+        without = f", without {len(left_out)} paths that no state holds" if left_out else ""
+        self.say(
+            [Span(f"wrote {one_line(str(folder))}", "green"), Span(f"  {count}{doubts}{without}")]
+        )
+
+    def action_copy(self) -> None:
+        """Copy the command that shows this."""
+        command = self.command_for_view()
+        self.copy_to_clipboard(command)
+        self.say([Span("copied: "), Span(one_line(command), "bold")])
+
+    def command_for_view(self) -> str:
+        """The command line that shows what is shown now."""
+        run, number, mark = shlex.quote(self.played.run.id), self.number, self.steps.mark
+        base = self.options.command
+        match self.tab:
+            case "Messages":
+                return f"{base} play {run} --step {number} --show-llm"
+            case "Diff" if self._between and mark not in (None, self.place):
+                assert mark is not None
+                first, last = sorted((self.played.outline(mark).number, number))
+                return f"{base} runs diff {run} --from-step {first} --to-step {last}"
+            case "Diff":
+                return f"{base} runs diff {run} --step {number}"
+            case "Files":
+                path = f" --path {shlex.quote(self._path)}" if self._path else ""
+                return f"{base} runs restore {run} --step {number}{path}"
+            case "Tests":
+                return f"{base} runs show {run}"
+            case "Blame":
+                return f"{base} blame {run}"
+        return f"{base} play {run} --step {number}"
+
+    def action_help(self) -> None:
+        """What the keys do."""
+        self.push_screen(HelpScreen())
+
+    # --- Following ----------------------------------------------------------------------------
+
+    @work(exclusive=True, group="follow")
+    async def _look_again(self) -> None:
+        was_last = self.place >= len(self.played) - 1
+        is_new = await self._off(self._refreshed)
+        if not is_new:
+            return
+        self._views = {}
+        self.query_one("#title", LineBar).show(run_title(self.played.run))
+        self.steps.measure()
+        before = self.place
+        if was_last:
+            self.steps.place = len(self.played) - 1
+        if self.place == before:
+            self._show(stay=True)
+        if self.played.run.status != RunStatus.RUNNING:
+            self.say([Span(f"the run has ended: {one_line(self.played.run.status)}")])
+
+    def _refreshed(self) -> bool:
+        self.played.store.runs.ingest()
+        return self.played.refresh()
+
+
+def _hint() -> Line:
+    return [part for key, word in _HINT for part in (Span(f" {key}", "bold"), Span(f" {word} "))]
+
+
+def play_run(run: PlayedRun, options: PlayOptions) -> int:
+    """Show the screen until somebody leaves it; the exit code."""
+    if options.step is not None and run.place(options.step) is None:
+        raise RunNotFound(
+            f"Run {run.run.id} has no step {options.step}.",
+            hint=f"List its steps with: repotrace runs show {run.run.id}",
+        )
+    app = PlayApp(run, options)
+    app.run()
+    return app.return_code or 0

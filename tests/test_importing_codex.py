@@ -125,11 +125,16 @@ def test_a_copy_without_a_mark_is_told_by_the_turns_in_it(store: Store, tmp_path
         ("wait", None),
         ("apply_patch", steps[0].id),
         ("Fixed.", steps[0].id),
+        # The call was written after the turn had begun that it started.
+        ("So.", steps[5].id),
+        ("send_input Say so.", None),
         ("Done.", None),
     ]
+    # The total of what was copied is told again, and is no answer.
+    assert run.totals.llm_calls == 7
     assert (run.totals.input_tokens, run.totals.output_tokens) == (
-        100 + 110 + 120 + 20 + 30,
-        10 + 11 + 12 + 2 + 3,
+        100 + 110 + 120 + 130 + 20 + 30 + 40,
+        10 + 11 + 12 + 13 + 2 + 3 + 4,
     )
     assert store.snapshots.read(str(steps[2].state_id), "calc.py") == RIGHT.encode()
 
@@ -187,7 +192,7 @@ def test_a_call_inside_a_script_is_known_by_its_event(tmp_path: Path) -> None:
     started = [e["data"] for e in events if e["kind"] == Kind.STEP_STARTED]
     (step,) = [data for data in started if data["description"] == "spawn_agent Fix it."]
     assert [d["description"] for d in started if d.get("parent_id") == step["id"]] == [
-        *("apply_patch", "Fixed."),
+        *("apply_patch", "Fixed.", "So."),
     ]
 
 

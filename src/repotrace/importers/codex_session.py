@@ -80,7 +80,7 @@ class Rollout:
         self._taken: set[int] = within._taken if within is not None else set()
         """The names that calls of all threads go by outside of the session."""
         self._guessed = False
-        """No call has told of the step yet."""
+        """No call has told of the step of the present turn yet."""
         self._id = ""
         self._begun = 0
         self._spawned = False
@@ -114,6 +114,9 @@ class Rollout:
             self.step_id, self._next_step_id, self._guessed = self._next_step_id, "", False
         elif not self.step_id:
             self.step_id, self._guessed = within._last_step_id or within.step_id, True
+        elif begins:
+            # The call may be written after what it starts.
+            self._guessed = True
         return self.step_id
 
     def take(self, record: Record) -> Iterator[Event]:
@@ -148,8 +151,7 @@ class Rollout:
         if isinstance(ordinal, int) and ordinal < self._first_ordinal:
             return
         if self._copying:
-            own = kind == "event_msg" and payload.get("type") in _TURNS and self._is_own(payload)
-            if not own:
+            if not (kind == "event_msg" and self._is_own(payload)):
                 return
             self._copying = False
         if kind == "response_item":
@@ -172,9 +174,16 @@ class Rollout:
             self._damage.count(str(kind))
             yield from builder.unknown(self._key("record"), time, str(kind), record)
 
-    def _is_own(self, turn: Record) -> bool:
-        """Whether a turn began after this thread had been started."""
-        name, started = turn.get("turn_id"), turn.get("started_at")
+    def _is_own(self, event: Record) -> bool:
+        """Whether an event begins a turn of this thread, rather than of the one it was copied
+        from."""
+        info = event.get("info")
+        if event.get("type") == "token_count" and isinstance(info, dict):
+            # It is told again when the first turn begins.
+            self._total = info.get("total_token_usage")
+        if event.get("type") not in _TURNS:
+            return False
+        name, started = event.get("turn_id"), event.get("started_at")
         if isinstance(name, str) and _V7.match(name) and _V7.match(self._id):
             return name > self._id
         if isinstance(started, int | float) and not isinstance(started, bool):

@@ -24,11 +24,6 @@ _LINE = 4 << 20
 _ID = re.compile(r"[\w-]{1,128}")
 _FILE_ID = re.compile(r"-([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})\.jsonl")
 _DEPTH = 50
-_MARKS = (
-    *(b"collab_", b"sub_agent_activity", b"CollabAgentToolCall", b"SubAgentActivity"),
-    *(b"spawn_agent", b"agent_id", b"task_name"),
-)
-"""What is in the lines that tell of sub-agents."""
 
 
 class Head(NamedTuple):
@@ -231,7 +226,9 @@ def _calls(path: Path, parts: list[Head]) -> dict[str, str]:
     wished: dict[str, str] = {}
     by_name: dict[str, str] = {}
     by_id: dict[str, str] = {}
-    for record in json_lines(path, Damage(), marks=_MARKS):
+    tails = (agent_path.rpartition("/")[2] for agent_path in by_path)
+    marks = [mark.encode() for mark in (*ids, *tails) if mark]
+    for record in json_lines(path, Damage(), marks=marks):
         payload = record.get("payload")
         if not isinstance(payload, dict):
             continue

@@ -113,15 +113,22 @@ class AgentRun(Recorded):
         environ = {**self.environ, **more}
         return Testing(command=command or PYTEST, environ=environ, timeout=60)
 
-    def check(self, *tests: str, budget: int | None = None, command: str | None = None) -> Check:
+    def check(
+        self,
+        *tests: str,
+        budget: int | None = None,
+        command: str | None = None,
+        jobs: int = 1,
+        **environ: str,
+    ) -> Check:
         """The check of this run."""
         return check_run(
             self.store,
             self.run,
             tests=tests,
             budget=budget,
-            testing=self.testing(command),
-            blame=BlameOptions(QUICK),
+            testing=self.testing(command, **environ),
+            blame=BlameOptions(QUICK, jobs),
         )
 
     def blame(

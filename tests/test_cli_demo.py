@@ -97,7 +97,7 @@ def test_nothing_is_written_elsewhere(shown: Demonstrated) -> None:
     assert [path.name for path in shown.shell.cwd.iterdir()] == ["the demo"]
     assert [path.name for path in shown.repository.parent.iterdir()] == ["invoice"]
     before, after = re.findall(
-        r"  files (\w+) · index (\w+) · refs (\w+) · config (\w+) ", shown.out
+        r"  files (\w+) · index (\w+) · refs (\w+) · config (\w+)\n", shown.out
     )
     assert before == after
     assert len(set(before)) == 4

@@ -37,7 +37,7 @@ TestCommandOption = Annotated[
     typer.Option("--test-cmd", metavar="CMD", help="What runs the tests; default: looked for"),
 ]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Executions at a time, to blame")
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Executions at a time")
 ]
 TimeLimitOption = Annotated[
     float | None,

@@ -75,8 +75,11 @@ def check_run(
     with closing(sides), bench_for(store, place, testing, run_id=run_id) as bench:
         if on_bench is not None:
             on_bench(bench, sides)
-        check = check_sides(bench, sides, run=found, tests=tests, budget=budget, say=say)
-        return _blamed(check, bench, sides, found, blame or BlameOptions(), say)
+        options = blame or BlameOptions()
+        check = check_sides(
+            bench, sides, run=found, tests=tests, budget=budget, jobs=options.jobs, say=say
+        )
+        return _blamed(check, bench, sides, found, options, say)
 
 
 def _blamed(

@@ -11,128 +11,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from repotrace.blame.evidence import Kind, Purpose, Subject
-from repotrace.outcomes import verdicts
+from repotrace.blame.evidence import Purpose, Subject
 from repotrace.records.blame import Change, Check, CheckedTest, Suite
 from repotrace.records.command import CommandRun
-from repotrace.records.run import FAILING, OutcomeOrigin, Run, TestResult
+from repotrace.records.run import FAILING, Run, TestResult
 from repotrace.runs.agent_tests import AgentTests
 from repotrace.runs.executions import Bench
 from repotrace.runs.nearness import by_nearness
-from repotrace.runs.observing import is_pytest, observed
 from repotrace.runs.sides import Sides
+from repotrace.runs.suites import PASSING, Asked, Results, limit_after, run_both
 from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of
 from repotrace.runs.uncaptured import uncaptured_in
 from repotrace.storage.memo import Execution
 
-PASSING = frozenset({TestResult.PASSED, TestResult.XPASSED})
 _HIDING = (Change.DELETED, Change.GONE, Change.SKIPPED, Change.XFAILED)
 _ORDER = {change: number for number, change in enumerate(Change)}
-_LEAST_TIME = 60.0
-_PATIENCE = 10
-"""The suite on the final state may take so many times as long as on the base."""
 
 type Say = Callable[[str], None]
 
 
 def quiet(text: str) -> None:
     """Tells nobody."""
-
-
-@dataclass(slots=True)
-class Results:
-    """What one execution of a suite says of each test."""
-
-    execution: Execution
-    tests: dict[str, TestResult] = field(default_factory=dict)
-    messages: dict[str, str] = field(default_factory=dict)
-    uncollected: dict[str, str] = field(default_factory=dict)
-    """Files that could not be collected, with the reason."""
-    names_all: bool = True
-    """Whether passing tests are named like failing ones."""
-
-    @classmethod
-    def of(cls, execution: Execution) -> Results:
-        """The results of an execution; of a command that names no tests, its own."""
-        found = cls(execution)
-        for outcome in execution.outcomes:
-            if outcome.phase == "collect" and outcome.outcome in FAILING:
-                found.uncollected[outcome.node_id] = outcome.message or "it cannot be imported"
-            elif outcome.message:
-                found.messages.setdefault(outcome.node_id, outcome.message)
-        collectors = {one.node_id for one in execution.outcomes if one.phase == "collect"}
-        results = verdicts(execution.outcomes)
-        found.tests = {name: result for name, result in results.items() if name not in collectors}
-        named = any(result in PASSING for result in found.tests.values())
-        found.names_all = named or execution.origin != OutcomeOrigin.PARSED
-        if execution.origin is None and not is_pytest(execution):
-            whole = observed(execution)
-            if whole.kind in (Kind.PASSED, Kind.FAILED):
-                passed = whole.kind is Kind.PASSED
-                result = TestResult.PASSED if passed else TestResult.FAILED
-                found.tests = {execution.command_line: result}
-                found.messages[execution.command_line] = whole.note
-        return found
-
-    @property
-    def whole(self) -> bool:
-        """Whether the command told of no test, so that it counts as one itself."""
-        return self.tests.keys() == {self.execution.command_line}
-
-    def beside(self, other: Results) -> None:
-        """Of a runner that names only what fails, a success is one of all tests that the other
-        side names."""
-        if (
-            self.whole
-            and other.tests
-            and not other.whole
-            and self.execution.command.failed is False
-        ):
-            self.tests, self.names_all = {}, False
-
-    def file_error(self, test: str) -> str | None:
-        """Why the file of a test could not be collected; None if that is not the reason."""
-        file = test.partition("::")[0]
-        for name, message in self.uncollected.items():
-            folder = name.rstrip("/")
-            if folder in ("", ".", file) or file.startswith(f"{folder}/"):
-                return message
-        return None
-
-    @property
-    def ended(self) -> bool:
-        """Whether all tests were run that were found."""
-        execution = self.execution
-        if execution.problem is not None or not execution.complete:
-            return False
-        return execution.origin is not None or not is_pytest(execution)
-
-    @property
-    def problem(self) -> str | None:
-        """Why the suite did not run to its end, or has no tests; None if all is well."""
-        execution = self.execution
-        if execution.problem is not None:
-            return execution.problem
-        if not self.ended:
-            return f"{execution.command.ending}{_last_words(execution)}"
-        if self.tests or self.uncollected:
-            return None
-        if execution.command.exit_code in (126, 127):
-            return execution.command.ending
-        return "no tests were collected"
-
-
-def _last_words(execution: Execution) -> str:
-    """Why a session could not start, after a colon; empty if it says nothing of that."""
-    if not is_pytest(execution):
-        return ""
-    error = observed(execution, "?")
-    if error.kind is Kind.ERROR:
-        return f": {error.note}"
-    if execution.origin is not None:
-        return ""
-    lines = execution.command.stderr.text.strip() or execution.command.stdout.text.strip()
-    return f": {lines.rpartition('\n')[2][:200]}" if lines else ""
 
 
 @dataclass(slots=True)
@@ -155,6 +54,28 @@ class _Checking:
             subject, paths, purpose=str(Purpose.REPRODUCE), timeout=timeout
         )
         return Results.of(execution)
+
+    def both(self, wanted: Sequence[str], jobs: int) -> tuple[Results, Results]:
+        """The suites of the base and of the final state, with more than one job at once."""
+        sides, pytest = self.sides, self.bench.command.pytest
+        states = (sides.base_state, sides.final_state)
+        paths = [self.paths(state, wanted) for state in states]
+        if jobs > 1 and not (pytest and None in paths):
+            asked = [Asked(state, own or ()) for state, own in zip(states, paths, strict=True)]
+            self.say(f"both suites at once: {self.bench.line(asked[0].paths)}")
+            base, final, notes = run_both(self.bench, *asked)
+            self.notes += notes
+            return base, final
+        results: list[Results] = []
+        limit: float | None = None
+        for state, own, what in zip(states, paths, (sides.base_about, sides.about), strict=True):
+            if own is None and pytest:
+                self.notes.append(f"{what} has none of the chosen tests")
+                results.append(Results.of(_nothing(self.bench, state)))
+                continue
+            results.append(self.suite(Subject(state), own or (), what, limit))
+            limit = limit_after(results[-1], self.bench.options.timeout) or limit
+        return results[0], results[1]
 
     def paths(self, state_id: str, wanted: Sequence[str]) -> list[str] | None:
         """Those files of the wanted tests that a state has; None: it has none of them."""
@@ -350,31 +271,21 @@ def check_sides(
     run: Run | None = None,
     tests: Sequence[str] = (),
     budget: int | None = None,
+    jobs: int = 1,
     say: Say = quiet,
 ) -> Check:
     """The suite on both states, and what differs; nothing is blamed yet.
 
     `tests`: node ids, files or folders; all by default. `budget`: so many tests at most, those
-    nearest to the changed files first. Raises KeyboardInterrupt when it is interrupted.
+    nearest to the changed files first. `jobs`: with more than one, both suites at once. Raises
+    KeyboardInterrupt when it is interrupted.
     """
     agent = AgentTests(bench.store, run)
     checking = _Checking(bench, sides, say, agent, chosen=tuple(tests))
     wanted: Sequence[str] = tests
     if budget is not None and bench.command.pytest:
         wanted = checking.nearest(budget)
-    results: list[Results] = []
-    limit: float | None = None
-    for state, what in ((sides.base_state, sides.base_about), (sides.final_state, sides.about)):
-        paths = checking.paths(state, wanted)
-        if paths is None and bench.command.pytest:
-            checking.notes.append(f"{what} has none of the chosen tests")
-            results.append(Results.of(_nothing(bench, state)))
-            continue
-        results.append(checking.suite(Subject(state), paths or (), what, limit))
-        took = results[-1].execution.duration
-        if took is not None and results[-1].ended and bench.options.timeout is None:
-            limit = max(_LEAST_TIME, _PATIENCE * took)
-    base, final = results
+    base, final = checking.both(wanted, jobs)
     base.beside(final)
     final.beside(base)
     entries = checking.with_originals(checking.compared(base, final))

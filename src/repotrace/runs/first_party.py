@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -75,6 +76,7 @@ class ImportProbe:
         self._snapshots = snapshots
         self._folder = folder
         self._modules: dict[str, frozenset[str]] = {}
+        self._guard = threading.Lock()
 
     def environment(self, env: Mapping[str, str], worker: int) -> dict[str, str]:
         """`env` with the plug-in at the end of the path; found like any installed one."""
@@ -123,6 +125,10 @@ class ImportProbe:
         return self._folder / "notes" / str(worker)
 
     def _place(self) -> Path:
+        with self._guard:
+            return self._made()
+
+    def _made(self) -> Path:
         place = self._folder / "path"
         about = place / f"{_NAME}-1.dist-info"
         if not about.exists():

@@ -45,6 +45,7 @@ FORMATS = {
     "inspect": "repotrace.importers.inspect_ai",
     "atif": "repotrace.importers.atif",
     "openhands": "repotrace.importers.openhands",
+    "wire": "repotrace.importers.wire",
 }
 """Where each format lives, in the order in which they are asked."""
 

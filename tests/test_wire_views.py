@@ -1,0 +1,153 @@
+"""Real agents over the wire: the log of their traffic gives the run that their own session gives.
+
+The other side is what the agent itself wrote, taken in by its own importer.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from importing import SHARED, check_end, imported_runs, invoice_repository
+
+from repotrace.records.run import StepType
+from repotrace.runs.importing import Options, import_session
+from repotrace.storage import Store
+
+FIXTURES = SHARED / "agents" / "fixtures"
+_SESSIONS = {
+    "aider": "session/*/.aider.chat.history.md",
+    "claude-code": "session/.claude/projects/*/*.jsonl",
+    "codex": "session/.codex/sessions/*/*/*/*.jsonl",
+    "gemini-cli": "session/.gemini/tmp/*/chats/session-*.jsonl",
+    "inspect-ai": "session/logs/*",
+    "mini-swe-agent": "session/*.traj.json",
+    "opencode": "session-export.json",
+    "openhands": "session/.openhands/conversations/*",
+}
+LOGS = sorted([*FIXTURES.glob("*/*/llm.jsonl"), *FIXTURES.glob("*/*/llm.jsonl.gz")])
+WITH_SESSIONS = [
+    (log, session)
+    for log in LOGS
+    for session in [next(log.parent.glob(_SESSIONS[log.parent.parent.name]), None)]
+    if session is not None
+]
+"""Logs, each with what the agent wrote."""
+
+
+def _tells_its_folder(log: Path) -> bool:
+    # The words of Claude Code are left out of its logs, and aider tells its model no folder.
+    agents = ("codex", "gemini-cli", "mini-swe-agent", "opencode", "openhands", "inspect-ai")
+    return log.parent.parent.name in agents and log.parent.name in ("plain", "anthropic")
+
+
+_BARE_OUTPUT = ("opencode", "inspect-ai")
+"""Agents that do not show their model the exit code of a command."""
+_FOLDER = "/home/dev/invoice/"
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
+
+
+def _name(value: object) -> str:
+    return "-".join(value.parts[-3:-1]) if isinstance(value, Path) else ""
+
+
+class _Side(NamedTuple):
+    """What one view says of a run."""
+
+    answers: list[str]
+    tokens: list[tuple[int | None, ...]]
+    models: set[str]
+    calls: list[tuple[str, str, str | None]]
+    """Id, tool and reason of each call."""
+    edits: list[str]
+    exits: dict[str, int]
+    tests: list[tuple[str, str]]
+    failed: set[str]
+    retries: list[str]
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    """Where a log is unpacked."""
+    return tmp_path / "llm.jsonl"
+
+
+def _log(path: Path, unpacked: Path) -> Path:
+    if path.suffix != ".gz":
+        return path
+    unpacked.write_bytes(gzip.decompress(path.read_bytes()))
+    return unpacked
+
+
+def _seen(store: Store, path: Path) -> _Side:
+    found = [run for _, run, _ in imported_runs(store, path)]
+    (run,) = found
+    steps = store.runs.steps(run.id)
+    interactions = [i for i in store.runs.interactions(run.id) if i.purpose != "side"]
+    tools = [s for s in steps if s.metadata.get("tool") not in (None, "sandbox")]
+    names = {step.id: str(step.external_id) for step in steps}
+    commands = store.runs.commands(run.id)
+    return _Side(
+        answers=[interaction.response.strip() for interaction in interactions],
+        tokens=[tuple(getattr(i, name) for name in _TOKENS) for i in interactions],
+        models={interaction.model for interaction in interactions},
+        calls=[(names[s.id], s.metadata["tool"], s.reason) for s in tools],
+        # Of some logs the words in which the agent named its folder are left out.
+        edits=[o.file_path.removeprefix(_FOLDER) for o in store.runs.operations(run.id)],
+        exits={names[str(c.step_id)]: c.exit_code for c in commands if c.exit_code is not None},
+        tests=[(test.node_id, test.outcome) for test in store.runs.tests(run.id)],
+        failed={names[s.id] for s in tools if s.status == "failed"},
+        retries=[names[step.id] for step in tools if step.retry_of],
+    )
+
+
+def _plain(calls: list[tuple[str, str, str | None]]) -> list[tuple[str, str]]:
+    # Gemini CLI puts the tool before the id that the model gave.
+    return [(name.rpartition("__")[2], tool) for name, tool, _ in calls]
+
+
+@pytest.mark.skipif(not LOGS, reason="no runs of real agents beside the checkout")
+@pytest.mark.parametrize(("log", "session"), WITH_SESSIONS, ids=_name)
+def test_traffic_tells_what_the_session_of_the_agent_tells(
+    store: Store, log: Path, session: Path, unpacked: Path
+) -> None:
+    agent = log.parent.parent.name
+    wire, ours = _seen(store, _log(log, unpacked)), _seen(store, session)
+    if agent == "aider":  # its session has the words of answers and no calls
+        assert [a.split()[0] for a in wire.answers] == [a.split()[0] for a in ours.answers]
+        assert wire.edits == [edit for edit in ours.edits if edit.endswith(".py")]
+        return
+    broken = agent == "gemini-cli" and log.parent.name == "faults"
+    assert wire.answers[: -1 if broken else None] == ours.answers
+    assert [used[1] for used in wire.tokens][: len(ours.tokens)] == [
+        used[1] for used in ours.tokens
+    ]
+    assert _plain(wire.calls) == _plain(ours.calls)
+    assert wire.edits == ours.edits
+    assert wire.retries == [name.rpartition("__")[2] for name in ours.retries]
+    if agent not in _BARE_OUTPUT:
+        theirs = {name.rpartition("__")[2]: code for name, code in ours.exits.items()}
+        assert wire.exits == theirs
+        assert wire.failed == {name.rpartition("__")[2] for name in ours.failed}
+    assert wire.tests == ours.tests
+
+
+@pytest.mark.skipif(not LOGS, reason="no runs of real agents beside the checkout")
+@pytest.mark.parametrize("log", [log for log in LOGS if _tells_its_folder(log)], ids=_name)
+def test_the_files_are_rebuilt_from_the_traffic(
+    store: Store, log: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    repository = invoice_repository(tmp_path / "repository")
+    # What was committed just now is younger than the run.
+    options = Options(repository=repository, base="HEAD")
+    (summary,) = import_session(store, _log(log, unpacked), options)
+    steps = store.runs.steps(summary.run_id)
+    check_end(store, steps, repository, log.parent / "final.diff")
+    assert summary.unknown == 0
+    # Each answer is a step, with its calls below it.
+    answers = {step.id for step in steps if step.step_type == StepType.LLM}
+    assert {i.step_id for i in store.runs.interactions(summary.run_id)} == answers
+    below = [step for step in steps if step.metadata.get("tool")]
+    assert {step.parent_id for step in below} <= answers

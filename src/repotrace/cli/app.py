@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "repotrace.cli.report:report",
     "generate": "repotrace.cli.generate:generate",
     "set": "repotrace.cli.set_fields:set_fields",
+    "record": "repotrace.cli.record:record",
     "import": "repotrace.cli.import_:import_",
     "play": "repotrace.cli.play:play",
     "check": "repotrace.cli.check:check",
@@ -34,6 +35,7 @@ COMMANDS = {
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
     "runs restore": "repotrace.cli.runs_restore:runs_restore",
     "runs search": "repotrace.cli.runs_search:runs_search",
+    "runs compare": "repotrace.cli.runs_compare:runs_compare",
     "runs report": "repotrace.cli.runs_report:runs_report",
     "runs report-tests": "repotrace.cli.runs_report_tests:runs_report_tests",
     "runs checkpoint": "repotrace.cli.runs_checkpoint:runs_checkpoint",
@@ -41,6 +43,9 @@ COMMANDS = {
     "runs gc": "repotrace.cli.runs_gc:runs_gc",
     "export": "repotrace.cli.export:export",
     "demo": "repotrace.cli.demo:demo",
+    "hooks install": "repotrace.cli.hooks_install:hooks_install",
+    "hooks uninstall": "repotrace.cli.hooks_uninstall:hooks_uninstall",
+    "hooks status": "repotrace.cli.hooks_status:hooks_status",
     "version": "repotrace.cli.version:version",
 }
 """Where each command lives, in the order of the help; `runs list` is `list` of the group `runs`.
@@ -71,7 +76,10 @@ HELP = {
 }
 """What the help of the whole says; it fits a terminal of 24 lines."""
 
-GROUPS = {"runs": "List, read, compare, restore and clean up the runs of agents"}
+GROUPS = {
+    "runs": "List, read, compare, restore and clean up the runs of agents",
+    "hooks": "Have every session of an agent recorded, by its own hooks",
+}
 """The groups of commands, with their help."""
 
 SECOND_NAMES: dict[str, str] = {
@@ -84,7 +92,7 @@ SECOND_NAMES: dict[str, str] = {
 }
 """Other names of commands, in the hidden group `work`."""
 
-PASS_THROUGH = frozenset({"capture"})
+PASS_THROUGH = frozenset({"capture", "record"})
 """Commands that take another command: from its first word on, everything belongs to that."""
 
 DASHES = frozenset({"runs search", "work search"})

@@ -333,3 +333,70 @@ class StepView(View):
     after: StateView
     since_failure: SinceFailure | None = None
     """Of a retry; None where no test failed before it, or where states are not kept."""
+
+
+class ComparedTest(Part):
+    """What came of a test when it ran last in either run."""
+
+    node_id: str
+    a: str | None = None
+    """A `TestResult`; None: it did not run."""
+    b: str | None = None
+
+
+class ComparedStep(Part):
+    """What the two runs did at one point: the same thing, or what only one of them did."""
+
+    a: StepLine | None = None
+    b: StepLine | None = None
+    differs: tuple[str, ...] = ()
+    """In what they differ although both did it: `content`, `exit code`, `tests`."""
+
+    @property
+    def same(self) -> bool:
+        """Whether both did it, with the same effect."""
+        return self.a is not None and self.b is not None and not self.differs
+
+
+class ComparedFile(Part):
+    """A file that is different at the end of the two runs; from A to B."""
+
+    path: OsText
+    operation: str
+    """`create`, `edit`, `delete` or `rename`."""
+    lines_added: int = 0
+    lines_removed: int = 0
+
+
+class RunComparison(View):
+    """`runs compare`: two runs side by side."""
+
+    schema_version: int = 1
+    a: RunLine
+    b: RunLine
+    verdict: str
+    """What the tests say of B beside A: `better`, `worse`, `mixed`, `same`, or `unknown` where no
+    test ran in both."""
+    fixed: tuple[ComparedTest, ...] = ()
+    """Tests that fail at the end of A and not of B."""
+    broken: tuple[ComparedTest, ...] = ()
+    """Tests that fail at the end of B and not of A."""
+    failing: tuple[ComparedTest, ...] = ()
+    """Tests that fail at the end of both."""
+    only_a: tuple[ComparedTest, ...] = ()
+    """Tests that ran in A alone."""
+    only_b: tuple[ComparedTest, ...] = ()
+    steps: tuple[ComparedStep, ...] = ()
+    """The steps without parts, model calls left out, in order."""
+    divergence: int | None = None
+    """Index in `steps` of the first that is not the same; None: there is none."""
+    same_start: bool | None = None
+    """Whether both began with the same files; None: not known."""
+    same_end: bool | None = None
+    """Whether both ended with the same files."""
+    end_qualities: tuple[str, str] = ("missing", "missing")
+    """A `StateQuality` for either end."""
+    files: tuple[ComparedFile, ...] = ()
+    """What differs between the ends, by path."""
+    diff: OsText | None = None
+    """As a unified diff from A to B; None where an end was not kept."""

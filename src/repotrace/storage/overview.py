@@ -265,6 +265,20 @@ class Overview:
         )
         return [_word(node_id) for (node_id,) in rows]
 
+    def last_outcomes(self, run_id: str) -> dict[str, str]:
+        """What came of each test when it ran last, by node id in order of their first run."""
+        rows = self._connection.execute(
+            "SELECT step_id FROM test_outcomes WHERE run_id = ?"
+            " GROUP BY step_id ORDER BY max(timestamp), max(rowid)",
+            (run_id,),
+        )
+        found: dict[str, str] = {}
+        for part in _parts([_word(step_id) for (step_id,) in rows]):
+            results = _by_step(self._results(run_id, part))
+            for step in part:
+                found |= {result.node_id: result.outcome for result in results.get(step, ())}
+        return found
+
     def tests(self, run_id: str, step_ids: Sequence[str]) -> dict[str, StepTests]:
         """What came of the tests of each of these steps."""
         found: dict[str, StepTests] = {}

@@ -1,0 +1,182 @@
+"""Two runs side by side: what the tests say, where they parted, and what differs at the end."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from repotrace.read.runs import run_line, stream_steps
+from repotrace.read.views import (
+    ComparedFile,
+    ComparedStep,
+    ComparedTest,
+    RunComparison,
+    StepLine,
+)
+from repotrace.records.run import FAILING, Run, StepType
+from repotrace.runs.states import KnownState, StatesOfRun
+from repotrace.storage import Store
+from repotrace.system.snapshots import Operation
+
+BETTER, WORSE, MIXED, SAME, UNKNOWN = "better", "worse", "mixed", "same", "unknown"
+
+type Deed = tuple[object, ...]
+"""What a step did, without what came of it: a tool and its target, a command, changed paths."""
+
+
+class _Steps(NamedTuple):
+    """What a run did, in order."""
+
+    lines: list[StepLine]
+    deeds: list[Deed]
+    contents: Mapping[str, list[tuple[str, str | None]]]
+    """What each step left in which path, by the id of the step."""
+
+
+def compare_runs(store: Store, a: Run, b: Run) -> RunComparison:
+    """How `b` differs from `a`. The tests decide which of them is better, nothing else.
+
+    Steps are aligned by what they did: the same tool on the same target, the same command, a
+    change of the same files. Two that did the same may still differ in what came of it.
+    """
+    tests = _tests(store, a, b)
+    passing = tests.pop("passing", ())
+    steps = tuple(_aligned(_steps(store, a), _steps(store, b)))
+    both = [StatesOfRun.of(store, run) for run in (a, b)]
+    start = _differing(store, *(states.after(0) for states in both))
+    ends = [states.last() for states in both]
+    end = _differing(store, *ends)
+    return RunComparison(
+        a=run_line(a),
+        b=run_line(b),
+        **tests,
+        verdict=_verdict(tests, any_passing=bool(passing)),
+        steps=steps,
+        divergence=next((n for n, step in enumerate(steps) if not step.same), None),
+        same_start=None if start is None else not start,
+        same_end=None if end is None else not end,
+        end_qualities=(ends[0].quality, ends[1].quality),
+        files=tuple(map(_file, end or ())),
+        diff=_diff(store, *ends) if end is not None else None,
+    )
+
+
+# --- Tests ----------------------------------------------------------------------------------
+
+
+def _tests(store: Store, a: Run, b: Run) -> dict[str, tuple[ComparedTest, ...]]:
+    with store.runs.overview() as overview:
+        if overview is None:
+            return {}
+        old, new = overview.last_outcomes(a.id), overview.last_outcomes(b.id)
+    found: dict[str, list[ComparedTest]] = defaultdict(list)
+    for name in {**old, **new}:
+        test = ComparedTest(node_id=name, a=old.get(name), b=new.get(name))
+        kind = _kind(test)
+        if kind:
+            found[kind].append(test)
+    return {kind: tuple(tests) for kind, tests in found.items()}
+
+
+def _kind(test: ComparedTest) -> str | None:
+    if test.a is None:
+        return "only_b"
+    if test.b is None:
+        return "only_a"
+    match test.a in FAILING, test.b in FAILING:
+        case True, False:
+            return "fixed"
+        case False, True:
+            return "broken"
+        case True, True:
+            return "failing"
+    return "passing"
+
+
+def _verdict(tests: Mapping[str, tuple[ComparedTest, ...]], *, any_passing: bool) -> str:
+    fixed, broken, failing = (tests.get(kind, ()) for kind in ("fixed", "broken", "failing"))
+    if fixed and broken:
+        return MIXED
+    if fixed or broken:
+        return BETTER if fixed else WORSE
+    return SAME if failing or any_passing else UNKNOWN
+
+
+# --- Steps ----------------------------------------------------------------------------------
+
+
+def _steps(store: Store, run: Run) -> _Steps:
+    every = list(stream_steps(store, run))
+    parents = {line.parent for line in every}
+    lines = [
+        line for line in every if line.number not in parents and line.step_type != StepType.LLM
+    ]
+    contents: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
+    for operation in store.runs.operations(run.id):
+        contents[operation.step_id].append((operation.file_path, operation.after_id))
+    return _Steps(lines, [_deed(line, run) for line in lines], contents)
+
+
+def _deed(line: StepLine, run: Run) -> Deed:
+    if line.commands:
+        return ("command", *(_moved(cmd.command_line, run) for cmd in line.commands))
+    if line.files:
+        return ("change", *line.files)
+    return (line.step_type, line.tool or "", _moved(line.description, run))
+
+
+def _moved(text: str, run: Run) -> str:
+    """A text that means the same for runs in other folders, on one line."""
+    if run.workspace and run.workspace != os.sep:
+        text = text.replace(run.workspace, ".")
+    return " ".join(text.split())
+
+
+def _aligned(old: _Steps, new: _Steps) -> Iterator[ComparedStep]:
+    matcher = SequenceMatcher(None, old.deeds, new.deeds, autojunk=False)
+    for kind, a1, a2, b1, b2 in matcher.get_opcodes():
+        if kind == "equal":
+            for a, b in zip(old.lines[a1:a2], new.lines[b1:b2], strict=True):
+                yield ComparedStep(a=a, b=b, differs=tuple(_differences(a, b, old, new)))
+            continue
+        for line in old.lines[a1:a2]:
+            yield ComparedStep(a=line)
+        for line in new.lines[b1:b2]:
+            yield ComparedStep(b=line)
+
+
+def _differences(a: StepLine, b: StepLine, old: _Steps, new: _Steps) -> Iterator[str]:
+    if sorted(old.contents.get(a.id, ()), key=repr) != sorted(new.contents.get(b.id, ()), key=repr):
+        yield "content"
+    if [c.exit_code for c in a.commands] != [c.exit_code for c in b.commands]:
+        yield "exit code"
+    if (a.tests, a.failing_tests) != (b.tests, b.failing_tests):
+        yield "tests"
+
+
+# --- Files ----------------------------------------------------------------------------------
+
+
+def _differing(store: Store, a: KnownState, b: KnownState) -> list[Operation] | None:
+    """What is different in `b`; None where one of them is not known."""
+    if a.state_id is None or b.state_id is None:
+        return None
+    return [] if a.state_id == b.state_id else store.snapshots.operations(a.state_id, b.state_id)
+
+
+def _diff(store: Store, a: KnownState, b: KnownState) -> str:
+    assert a.state_id is not None
+    assert b.state_id is not None
+    return os.fsdecode(store.snapshots.diff(a.state_id, b.state_id))
+
+
+def _file(operation: Operation) -> ComparedFile:
+    return ComparedFile(
+        path=operation.path,
+        operation=operation.op,
+        lines_added=operation.lines_added,
+        lines_removed=operation.lines_removed,
+    )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Tool, folder_of
+from repotrace.agents.tools import Action, Agent, Hooks, Tool, folder_of
 
 TOOLS = {
     "Read": Tool(Action.READ, path="file_path", first="offset", lines="limit"),
@@ -54,4 +54,16 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield from found.glob("*.jsonl")
 
 
-AGENT = Agent("claude-code", "Claude Code", "claude-code", TOOLS, sessions)
+HOOKS = Hooks(
+    lambda environ: folder_of(environ, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
+    # The file beside it is shared with others, who have no such path.
+    ".claude/settings.local.json",
+    (
+        *("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure"),
+        "SessionEnd",
+    ),
+    30,
+    switch="disableAllHooks",
+)
+
+AGENT = Agent("claude-code", "Claude Code", "claude-code", TOOLS, sessions, hooks=HOOKS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Proxied, Tool, folder_of
+from repotrace.agents.tools import Action, Agent, Hooks, Proxied, Tool, folder_of
 
 TOOLS = {
     "exec_command": Tool(Action.RUN, command="cmd"),
@@ -44,6 +44,14 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield from sorted(found, key=lambda path: path.name, reverse=True)
 
 
+HOOKS = Hooks(
+    lambda environ: folder_of(environ, "CODEX_HOME", ".codex") / "hooks.json",
+    ".codex/hooks.json",
+    ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SessionEnd"),
+    30,
+    advice="Codex runs new hooks once you have trusted them; it asks when it starts next",
+)
+
 AGENT = Agent(
     "codex",
     "Codex",
@@ -52,4 +60,5 @@ AGENT = Agent(
     sessions,
     # It does not look at OPENAI_BASE_URL.
     Proxied(("-c", 'openai_base_url="{openai}"')),
+    HOOKS,
 )

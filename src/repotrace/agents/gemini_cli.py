@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repotrace.agents.tools import Action, Agent, Proxied, Tool, folder_of
+from repotrace.agents.tools import Action, Agent, Hooks, Proxied, Tool, folder_of
 
 TOOLS = {
     "read_file": Tool(Action.READ, path="file_path", first="start_line"),
@@ -45,6 +45,15 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
         yield from place.glob("session-*.jsonl")
 
 
+HOOKS = Hooks(
+    lambda environ: folder_of(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json",
+    ".gemini/settings.json",
+    ("SessionStart", "BeforeAgent", "BeforeTool", "AfterTool", "SessionEnd"),
+    30_000,
+    named=True,
+    advice="Gemini CLI runs the hooks of a project in folders that you trust",
+)
+
 AGENT = Agent(
     "gemini-cli",
     "Gemini CLI",
@@ -53,4 +62,5 @@ AGENT = Agent(
     sessions,
     # It takes the address from the environment in folders alone that are trusted.
     Proxied(environment={"GEMINI_CLI_TRUST_WORKSPACE": "true"}),
+    HOOKS,
 )

@@ -76,6 +76,25 @@ class Proxied(NamedTuple):
     environment: Mapping[str, str] = {}
 
 
+class Hooks(NamedTuple):
+    """How an agent is told to start a program of ours at what it does."""
+
+    user: Callable[[Mapping[str, str]], Path]
+    """The file of settings for all that the user does; gets the environment."""
+    project: str
+    """The file of settings of one project, below its root."""
+    events: tuple[str, ...]
+    """What the agent calls the moments that we want to hear of."""
+    timeout: int
+    """Half a minute, in the agent's unit."""
+    named: bool = False
+    """Whether the agent shows hooks by a name."""
+    switch: str = ""
+    """A name in the settings that turns all hooks off."""
+    advice: str = ""
+    """What the user has to do besides."""
+
+
 class Agent(NamedTuple):
     """An agent that people use. Nothing here looks at the machine before it is asked to."""
 
@@ -90,6 +109,8 @@ class Agent(NamedTuple):
     """The transcripts that may be of the work in a folder; gets the environment and the folder.
     A transcript of another folder may be among them: the importer knows better."""
     proxy: Proxied = Proxied()
+    hooks: Hooks | None = None
+    """None where the agent has none that we know."""
 
 
 def folder_of(environ: Mapping[str, str], variable: str, usual: str) -> Path:

@@ -215,7 +215,7 @@ class _Session:
             self._write(Kind.RUN_ENDED, {"status": "completed"})
             return
         # The session tells better how it ended, and is read when this hook has answered.
-        from repotrace.system.detached import start_detached
+        from repotrace.system.ourselves import start_detached
 
         home, run_id = os.fspath(self._place.home), self._place.run_id
         start_detached(["hook", "--join", home, run_id, json.dumps(_speaker())], os.environ)

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 
 from repotrace.render.diffs import Line, Span, style_of
-from repotrace.render.runs_layout import COLOURED, captured, captured_part
+from repotrace.render.runs_layout import COLOURED, captured, captured_part, eased, fold
 
 PIECE = 16_384
 """About so many bytes of a long text are one block."""
 
 _AT_ONCE = 100
 """Lines of one block where they are made in order."""
+
+
+class NumberedLine(list[Span]):
+    """A line whose first piece is a margin, below which the rest is not folded."""
 
 
 @dataclass(slots=True)
@@ -35,10 +40,22 @@ class Block:
     """What is shown in its place until somebody opens it."""
 
 
-def fixed(lines: Iterable[Line]) -> Block:
+def fixed(lines: Iterable[Line], *, foldable: bool = False, short: Line | None = None) -> Block:
     """A block of lines that are there already, the same for all widths."""
     kept = list(lines)
-    return Block(lambda width: kept, rows=len(kept))
+    return Block(lambda width: kept, len(kept), foldable, short)
+
+
+def folded_to(line: Line, width: int) -> Iterator[Line]:
+    """A line as lines of at most `width` cells."""
+    if not isinstance(line, NumberedLine):
+        yield from fold(eased(line, width), width)
+        return
+    margin = line[0]
+    room = width - cell_len(margin.text)
+    for part in fold(line[1:], max(room, 1)):
+        yield [margin, *part]
+        margin = Span(" " * cell_len(margin.text))
 
 
 def in_order(lines: Iterable[Line], rows: int) -> list[Block]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple, Protocol
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -24,6 +24,7 @@ _LINE_LIMIT = 2_000
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"^index ([0-9a-f]{12})[0-9a-f]*\.\.([0-9a-f]{12})[0-9a-f]*")
 _LITERAL = re.compile(rb"(literal|delta) (\d+)")
+_QUOTES = '"""'
 _BASE = {"+": "green", "-": "red"}
 
 _LEXERS = {
@@ -209,9 +210,21 @@ def _coloured(lines: Sequence[bytes], lexer: Lexer) -> dict[int, list[Span]]:
     for side in (b"-", b"+"):
         numbers = [n for n, line in enumerate(lines) if line[:1] in (b" ", b"", side)]
         if side == b"+" or any(line.startswith(b"-") for line in lines):
-            coloured = code_spans([_shown(lines[number][1:]) for number in numbers], lexer)
+            texts = [_shown(lines[number][1:]) for number in numbers]
+            before = [_QUOTES] if _begins_in_docstring(texts, lexer) else []
+            coloured = islice(code_spans([*before, *texts], lexer), len(before), None)
             pieces.update(zip(numbers, coloured, strict=True))
     return pieces
+
+
+def _begins_in_docstring(texts: Sequence[str], lexer: Lexer) -> bool:
+    """Whether the first quotes of a hunk of Python close a string that began above it."""
+    if type(lexer).__name__ != "PythonLexer" or sum(text.count(_QUOTES) for text in texts) % 2 == 0:
+        return False
+    first = next(number for number, text in enumerate(texts) if _QUOTES in text)
+    above = next((text for text in reversed(texts[:first]) if text.strip()), ":")
+    start = texts[first].partition(_QUOTES)[0].strip()
+    return start[-1:] not in ("=", "(") and not above.rstrip().endswith(":")
 
 
 def _joined(spans: Iterable[Span], base: str) -> Iterator[Span]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from rich.cells import cell_len
@@ -16,6 +17,7 @@ from repotrace.records.run import LLMInteraction, Run, StepCommand
 from repotrace.render.blame import blame_view
 from repotrace.render.blocks import (
     Block,
+    NumberedLine,
     by_and_by,
     fixed,
     in_order,
@@ -23,7 +25,7 @@ from repotrace.render.blocks import (
     rows_of,
     text_blocks,
 )
-from repotrace.render.diffs import Line, Span, code_spans, diff_lines, lexer_of
+from repotrace.render.diffs import Line, Span, code_spans, lexer_of
 from repotrace.render.runs import grid_lines, patch_of, tests_of
 from repotrace.render.runs_layout import (
     STATUS_STYLES,
@@ -50,7 +52,7 @@ from repotrace.render.runs_step import (
     step_head,
     title,
 )
-from repotrace.render.split import WIDE_ENOUGH, split_lines
+from repotrace.render.split import WIDE_ENOUGH, split_lines, unified_lines
 
 ONE_ROW = 88
 """Columns from which on a step of the list has one row."""
@@ -166,10 +168,7 @@ def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]
         blocks.append(fixed([*title("Files read"), *indented(read_lines(view.reads))]))
     if view.logs:
         blocks.append(fixed(title("Logs")))
-        blocks += [
-            Block(lambda width, entry=entry: indented(log_lines(entry)), foldable=True)  # type: ignore[misc]
-            for entry in view.logs
-        ]
+        blocks += [fixed(indented(log_lines(entry)), foldable=True) for entry in view.logs]
     blocks.append(fixed([*title("State"), *indented(state_lines(view.after))]))
     return blocks
 
@@ -220,9 +219,7 @@ def message_blocks(view: StepView, calls: Sequence[tuple[int, LLMInteraction]]) 
         if repeated:
             text = f"▸ {count(repeated, 'message')} as in the call before"
             old = [row for message in call.messages[:repeated] for row in _message(message)]
-            blocks.append(
-                Block(lambda width, old=old: old, len(old), short=[Span(text, "cyan")])  # type: ignore[misc]
-            )
+            blocks.append(fixed(old, short=[Span(text, "cyan")]))
         blocks += [_message_block(message) for message in call.messages[repeated:]]
         if call.prompt:
             blocks.append(_said("prompt", call.prompt))
@@ -289,7 +286,7 @@ def _numbered(path: str, data: bytes, digits: int) -> Iterator[Line]:
     text = data.decode("utf-8", "replace").removesuffix("\n")
     rows = _code(path, text) if len(data) <= _CODE_LIMIT else captured_part(text)
     for number, row in enumerate(rows, start=1):
-        yield [Span(f"{number:>{digits}} ", "dim"), *row]
+        yield NumberedLine([Span(f"{number:>{digits}} ", "dim"), *row])
 
 
 def _code(path: str, text: str) -> Iterator[Line]:
@@ -313,7 +310,7 @@ def diff_blocks(diff: StepDiff, nothing: str, *, width: int) -> list[Block]:
         if width >= WIDE_ENOUGH:
             blocks += in_order(split_lines(diff.diff, width=width), rows)
         else:
-            blocks += in_order(diff_lines(diff.diff), rows)
+            blocks += in_order(unified_lines(diff.diff), rows)
     unknown = [
         [Span(f"the contents of {one_line(item.file_path)} were not kept", "yellow")]
         for item in diff.unknown
@@ -351,32 +348,30 @@ def output_blocks(view: StepView) -> list[Block]:
 
 def test_blocks(view: StepView, grid: TestGrid) -> list[Block]:
     """The tests of the step, and which test of the run did what in which step."""
-    blocks: list[Block] = []
-    if view.line.tests is not None:
-        blocks.append(fixed(_test_summary(view.line)))
-        passed = [outcome for outcome in view.tests if outcome.outcome == "passed"]
-        for outcome in view.tests:
-            if outcome.outcome != "passed":
-                made = list(outcome_lines(outcome))
-                blocks.append(Block(lambda width, made=made: made, len(made), foldable=True))  # type: ignore[misc]
-        if passed:
-            rows = [row for outcome in passed for row in outcome_lines(outcome)]
-            short = [Span(f"▸ {count(len(passed), 'test')} passed", "green")]
-            blocks.append(Block(lambda width: rows, len(rows), short=short))
-        blocks.append(fixed([[]]))
+    line, at = view.line, view.line.number
+    if line.tests is None:
+        blocks = [fixed([[Span(f"step {at} ran no tests", "dim")], []])]
     else:
-        blocks.append(fixed([[Span(f"step {view.line.number} ran no tests", "dim")], []]))
+        blocks = [fixed([*islice(_test_summary(line), 1), []])]
     if grid.tests and grid.runs:
-        at = view.line.number
         blocks.append(
             Block(lambda width: grid_lines(grid, width=width, at=at), len(grid.tests) + 3)
         )
     elif grid.runs:
         names = ", ".join(str(run.step_number) for run in grid.runs)
-        text = f"no test ever failed; tests ran in {'steps' if len(grid.runs) > 1 else 'step'}"
-        blocks.append(fixed([[Span(f"{text} {names}", "green")]]))
+        word = "steps" if len(grid.runs) > 1 else "step"
+        text = f"no test ever failed; tests ran in {word} {names}"
+        blocks.append(fixed([[Span(text, "green")]]))
     else:
         blocks.append(fixed([[Span("the run ran no tests", "dim")]]))
+    passed = [outcome for outcome in view.tests if outcome.outcome == "passed"]
+    others = [outcome for outcome in view.tests if outcome.outcome != "passed"]
+    for outcome in others:
+        blocks.append(fixed([[], *outcome_lines(outcome)], foldable=True))
+    if passed:
+        rows = [row for outcome in passed for row in outcome_lines(outcome)]
+        short = [Span(f"▸ {count(len(passed), 'test')} passed", "green")]
+        blocks += [fixed([[]]), fixed(rows, short=short)]
     return blocks
 
 
@@ -386,7 +381,5 @@ def blame_blocks(blamed: Iterable[Blame]) -> list[Block]:
     for blame in blamed:
         if blocks:
             blocks.append(fixed([[]]))
-        blocks.append(
-            Block(lambda width, blame=blame: lines_from(blame_view(blame), width), 12)  # type: ignore[misc]
-        )
+        blocks.append(Block(partial(lines_from, blame_view(blame)), 12))
     return blocks or [fixed([[_NOTHING]])]

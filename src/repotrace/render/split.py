@@ -1,4 +1,4 @@
-"""A diff side by side: what was there on the left, what is there on the right."""
+"""A diff as a screen shows it: tinted, and side by side where there is room."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from repotrace.render.blocks import NumberedLine
 from repotrace.render.diffs import Hunk, Line, Span, diff_parts
 from repotrace.render.runs_layout import fold
 
 WIDE_ENOUGH = 100
 """Columns from which on two sides beside each other can be read."""
+
+_TINTS = {"-": "on #3d1418", "+": "on #12311d"}
+"""Behind what is gone, and behind what is new."""
 
 _EMPTY: tuple[Span, ...] = ()
 
@@ -20,6 +24,25 @@ _EMPTY: tuple[Span, ...] = ()
 class _Numbered(NamedTuple):
     number: int
     line: Line
+
+
+def unified_lines(diff: bytes, *, syntax: bool = True) -> Iterator[Line]:
+    """The lines of a diff, old and new ones below each other."""
+    for part in diff_parts(diff, syntax=syntax):
+        if isinstance(part, Hunk):
+            yield part.title
+            for line in part.lines:
+                mark, tint = line[0].text[:1], _TINTS.get(line[0].text[:1])
+                rest = [Span(line[0].text[1:], line[0].style), *line[1:]]
+                yield NumberedLine(_tinted([Span(mark, line[0].style), *rest], tint))
+        else:
+            yield part
+
+
+def _tinted(line: Line, tint: str | None) -> Line:
+    if tint is None:
+        return line
+    return [Span(span.text, f"{span.style} {tint}".lstrip()) for span in line]
 
 
 def split_lines(diff: bytes, *, width: int, syntax: bool = True) -> Iterator[Line]:
@@ -63,8 +86,7 @@ def _beside(left: list[_Numbered], right: list[_Numbered], half: int) -> Iterato
     for one, other in zip_longest(left, right):
         rows = zip_longest(_cell(one, half), _cell(other, half), fillvalue=_EMPTY)
         for before, after in rows:
-            gap = half - sum(cell_len(span.text) for span in before)
-            yield [*before, Span(" " * gap), Span(" │ ", "dim"), *after]
+            yield [*_padded(before, half), Span(" │ ", "dim"), *_padded(after, half)]
 
 
 def _cell(side: _Numbered | None, half: int) -> Iterator[Line]:
@@ -73,7 +95,12 @@ def _cell(side: _Numbered | None, half: int) -> Iterator[Line]:
     first, *rest = side.line
     mark, text = first.text[:1], first.text[1:]
     room = max(half - 7, 1)
-    margin = [Span(f"{side.number:>4} ", "dim"), Span(f"{mark} ", first.style)]
+    number, mark_span = Span(f"{side.number:>4} ", "dim"), Span(f"{mark} ", first.style)
     for row in fold([Span(text, first.style), *rest], room):
-        yield [*margin, *row]
-        margin = [Span(" " * 7)]
+        filled = _padded([mark_span, *row], half - 5)
+        yield [number, *_tinted(filled, _TINTS.get(mark))]
+        number, mark_span = Span(" " * 5), Span("  ")
+
+
+def _padded(line: Line, width: int) -> Line:
+    return [*line, Span(" " * (width - sum(cell_len(span.text) for span in line)))]

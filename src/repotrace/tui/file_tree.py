@@ -50,8 +50,8 @@ class FileTree(ScrollView, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"file-tree--cursor"}
     DEFAULT_CSS = """
-    FileTree .file-tree--cursor { background: $primary-muted; }
-    FileTree:focus .file-tree--cursor { background: $primary; color: $text; }
+    FileTree .file-tree--cursor { background: $surface-lighten-2; }
+    FileTree:focus .file-tree--cursor { background: $primary 35%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),

@@ -12,9 +12,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from repotrace.render.blocks import Block, block_at, segments
+from repotrace.render.blocks import Block, block_at, folded_to, segments
 from repotrace.render.diffs import Line, Span
-from repotrace.render.runs_layout import eased, fold
 
 FOLDED = 12
 """Lines that are shown of a long block until it is opened."""
@@ -121,7 +120,7 @@ class LinesView(ScrollView, can_focus=True):
         return self._strips([*head[:FOLDED], marker], width)
 
     def _strips(self, lines: Iterator[Line] | Sequence[Line], width: int) -> list[Strip]:
-        return [Strip(segments(part)) for line in lines for part in fold(eased(line, width), width)]
+        return [Strip(segments(part)) for line in lines for part in folded_to(line, width)]
 
     # --- Drawing ------------------------------------------------------------------------------
 

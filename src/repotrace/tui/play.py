@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -15,45 +14,41 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 
 from repotrace.errors import RepoTraceError, RunNotFound
-from repotrace.read.diffs import StepDiff
-from repotrace.read.playing import KnownFile, PlayedRun
-from repotrace.read.views import StepView
+from repotrace.read.playing import PlayedRun
 from repotrace.readable import one_line
 from repotrace.records.run import RunStatus
-from repotrace.render.blocks import Block, fixed
+from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
-from repotrace.render.play import (
-    blame_blocks,
-    content_blocks,
-    diff_blocks,
-    message_blocks,
-    output_blocks,
-    overview_blocks,
-    run_title,
-    test_blocks,
-)
+from repotrace.render.play import run_title
 from repotrace.runs.restore import lacking, restore_into, state_of_step
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
 from repotrace.tui.lines_view import LinesView
 from repotrace.tui.step_list import StepList
-
-OVERVIEW, MESSAGES, FILES, DIFF = "Overview", "Messages", "Files", "Diff"
-OUTPUT, TESTS, BLAME = "Output", "Tests", "Blame"
+from repotrace.tui.tabs import (
+    BLAME,
+    DIFF,
+    FILES,
+    MESSAGES,
+    OUTPUT,
+    OVERVIEW,
+    TESTS,
+    TabReader,
+    Wanted,
+    command_for,
+)
 
 _HINT = (
     ("n/p", "step"), ("←/→", "tab"), ("j", "jump"), ("/", "search"), ("e", "failure"),
-    ("t", "tests"), ("d", "diff"), ("?", "help"), ("q", "quit"),
+    ("d", "diff"), ("y", "copy"), ("?", "help"), ("q", "quit"),
 )  # fmt: skip
+_READING = "reading …"
 _SLOW = 0.2
 """Seconds after which the screen says that it is reading."""
 
 _AGAIN = 1.0
 """Seconds between two looks at a run that is followed."""
-
-_KEPT = 8
-"""Steps that are kept at hand."""
 
 
 class PlayOptions(NamedTuple):
@@ -70,15 +65,6 @@ class PlayOptions(NamedTuple):
     command: str = "repotrace"
     """How RepoTrace is called for this store."""
     colourless: bool = False
-
-
-class _Shown(NamedTuple):
-    """What was read for a tab of a step."""
-
-    place: int
-    tab: str
-    blocks: Sequence[Block]
-    files: Sequence[KnownFile] = ()
 
 
 class PlayApp(App[None]):
@@ -133,13 +119,12 @@ class PlayApp(App[None]):
         if self.options.colourless:
             self._without_colours()
         self.tab = MESSAGES if self.options.show_llm else OVERVIEW
-        self._views: dict[int, StepView] = {}
+        self._tabs = TabReader(run)
         self._reading = asyncio.Lock()
         self._between = False
         self._path: str | None = None
         self._last_search = ""
         self._found: list[int] = []
-        self._latest: _Shown | None = None
 
     def _without_colours(self) -> None:
         from textual.filter import Monochrome
@@ -240,91 +225,35 @@ class PlayApp(App[None]):
         self.query_one(TabBar).choose(self.tabs, self.tab)
         self._read(stay=stay)
 
+    @property
+    def wanted(self) -> Wanted:
+        """What is to be shown now."""
+        since = self.steps.mark if self._between else None
+        return Wanted(self.place, self.tab, self.view.size.width - 3, since, self._path)
+
     @work(exclusive=True, group="read")
     async def _read(self, *, stay: bool) -> None:
         if not len(self.played):
             self.view.show([fixed([[Span("the run has no steps yet", "dim")]])])
             return
-        slow = self.set_timer(_SLOW, lambda: self.say([Span("reading …", "dim")]))
-        place, tab, width = self.place, self.tab, self.view.size.width - 4
+        slow = self.set_timer(_SLOW, lambda: self.say([Span(_READING, "dim")]))
+        wanted = self.wanted
         try:
             async with self._reading:
-                shown = await asyncio.to_thread(self._made, place, tab, width)
+                shown = await asyncio.to_thread(self._tabs.read, wanted)
         finally:
             slow.stop()
-        self._latest = shown
-        if tab == FILES:
+        if wanted.tab == FILES:
             self.query_one(FileTree).show(shown.files)
             self.content.show(shown.blocks, stay=stay)
         else:
             self.view.show(shown.blocks, stay=stay)
-        self.say(_hint(), unless_said=True)
+        if self.query_one("#foot", LineBar).text == _READING:
+            self.say(_hint())
 
-    def _made(self, place: int, tab: str, width: int) -> _Shown:
-        try:
-            view = self._view(place)
-            if tab == FILES:
-                files = self.played.files(view)
-                path = self._path or next((file.path for file in files if file.change), None)
-                return _Shown(place, tab, self._content(view, path), files)
-            return _Shown(place, tab, self._blocks(view, place, tab, width))
-        except RepoTraceError as error:
-            lines = [[Span(error.message, "red")], [Span(error.hint or "")]]
-            return _Shown(place, tab, [fixed(lines)])
-
-    def _view(self, place: int) -> StepView:
-        found = self._views.get(place)
-        if found is None:
-            found = self.played.view(place)
-            while len(self._views) >= _KEPT:
-                del self._views[next(iter(self._views))]
-            self._views[place] = found
-        return found
-
-    def _blocks(self, view: StepView, place: int, tab: str, width: int) -> Sequence[Block]:
-        match tab:
-            case "Overview":
-                return overview_blocks(view, self.played.blamed())
-            case "Messages":
-                return message_blocks(view, self.played.calls(view))
-            case "Diff":
-                return list(self._diff(view, place, width))
-            case "Output":
-                return output_blocks(view)
-            case "Tests":
-                return test_blocks(view, self.played.grid(place))
-        return blame_blocks(self.played.blamed())
-
-    def _diff(self, view: StepView, place: int, width: int) -> Iterator[Block]:
-        mark = self.steps.mark
-        if mark is None or not self._between or mark == place:
-            yield fixed([[Span(f"what step {view.line.number} changed", "dim")], []])
-            nothing = "it changed no files"
-            yield from diff_blocks(self.played.diff(view), nothing, width=width)
-            return
-        first, last = sorted((mark, place))
-        names = [self.played.outline(at).number for at in (first, last)]
-        title = f"from after step {names[0]} to after step {names[1]}; d: this step alone"
-        yield fixed([[Span(title, "magenta")], []])
-        diff = self.played.diff_between(first, last)
-        if diff is None:
-            yield fixed([[Span("the files after one of these steps are not known", "yellow")]])
-            return
-        yield from diff_blocks(StepDiff(diff), "nothing is different", width=width)
-
-    def _content(self, view: StepView, path: str | None) -> Sequence[Block]:
-        if path is None:
-            return [fixed([[Span("choose a file", "dim")]])]
-        number = view.line.number
-        head = fixed([[Span(one_line(path), "bold"), Span(f"  after step {number}", "dim")], []])
-        return [head, *content_blocks(path, self.played.content(view, path))]
-
-    def say(self, line: Line, *, unless_said: bool = False) -> None:
-        """A message at the foot of the screen; `unless_said`: only in place of "reading"."""
-        foot = self.query_one("#foot", LineBar)
-        if unless_said and foot.text != "reading …":
-            return
-        foot.show(line)
+    def say(self, line: Line) -> None:
+        """A message at the foot of the screen."""
+        self.query_one("#foot", LineBar).show(line)
 
     # --- Moving -------------------------------------------------------------------------------
 
@@ -537,31 +466,11 @@ class PlayApp(App[None]):
 
     def action_copy(self) -> None:
         """Copy the command that shows this."""
-        command = self.command_for_view()
+        if not len(self.played):
+            return
+        command = command_for(self.played, self.wanted, self.options.command)
         self.copy_to_clipboard(command)
         self.say([Span("copied: "), Span(one_line(command), "bold")])
-
-    def command_for_view(self) -> str:
-        """The command line that shows what is shown now."""
-        run, number, mark = shlex.quote(self.played.run.id), self.number, self.steps.mark
-        base = self.options.command
-        match self.tab:
-            case "Messages":
-                return f"{base} play {run} --step {number} --show-llm"
-            case "Diff" if self._between and mark not in (None, self.place):
-                assert mark is not None
-                first, last = sorted((self.played.outline(mark).number, number))
-                return f"{base} runs diff {run} --from-step {first} --to-step {last}"
-            case "Diff":
-                return f"{base} runs diff {run} --step {number}"
-            case "Files":
-                path = f" --path {shlex.quote(self._path)}" if self._path else ""
-                return f"{base} runs restore {run} --step {number}{path}"
-            case "Tests":
-                return f"{base} runs show {run}"
-            case "Blame":
-                return f"{base} blame {run}"
-        return f"{base} play {run} --step {number}"
 
     def action_help(self) -> None:
         """What the keys do."""
@@ -575,7 +484,7 @@ class PlayApp(App[None]):
         is_new = await self._off(self._refreshed)
         if not is_new:
             return
-        self._views = {}
+        self._tabs.forget()
         self.query_one("#title", LineBar).show(run_title(self.played.run))
         self.steps.measure()
         before = self.place

@@ -24,9 +24,9 @@ class StepList(ScrollView, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"step-list--cursor", "step-list--found"}
     DEFAULT_CSS = """
-    StepList .step-list--cursor { background: $primary-muted; }
-    StepList:focus .step-list--cursor { background: $primary; color: $text; }
-    StepList .step-list--found { background: $warning-muted; }
+    StepList .step-list--cursor { background: $surface-lighten-2; }
+    StepList:focus .step-list--cursor { background: $primary 35%; }
+    StepList .step-list--found { background: $warning 15%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),

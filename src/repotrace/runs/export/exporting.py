@@ -35,8 +35,22 @@ def _report_json(store: Store, report: BugReport, options: ExportOptions) -> byt
     return as_text(report.model_dump(mode="json")).encode()
 
 
+def _run_markdown(selection: Selection) -> bytes:
+    from repotrace.runs.export.markdown import run_page
+
+    return run_page(selection).encode("utf-8", "backslashreplace")
+
+
+def _report_markdown(store: Store, report: BugReport, options: ExportOptions) -> bytes:
+    from repotrace.runs.export.report_page import report_markdown
+
+    del store
+    return report_markdown(report, brief=options.brief).encode("utf-8", "backslashreplace")
+
+
 EXPORTERS: Mapping[Format, Exporter] = {
     "json": Exporter(".json", _run_json, _report_json),
+    "markdown": Exporter(".md", _run_markdown, _report_markdown),
 }
 
 

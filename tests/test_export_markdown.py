@@ -1,0 +1,203 @@
+"""A run as Markdown: what it says, that it fits, and that nothing in it acts."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import MARK, record_hostile
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from reading import LEAP, project, record
+from recording import NOON, RUN, event, step
+from reporting import BOOM, command_run, report_of
+
+from repotrace.records.bug import BugReport
+from repotrace.records.command import Output
+from repotrace.runs.export.exporting import export_report, export_run
+from repotrace.runs.export.selection import ExportOptions
+from repotrace.runs.receiving import is_ours, receive
+from repotrace.storage import Store
+
+ISSUE = 65_536
+
+
+def page(store: Store, **options: Any) -> str:
+    return export_run(store, store.runs.get(RUN), "markdown", ExportOptions(**options)).decode()
+
+
+def parsed(text: str) -> list[Token]:
+    return MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+
+
+def flat(tokens: list[Token]) -> list[Token]:
+    return [inner for token in tokens for inner in (token, *(token.children or []))]
+
+
+def headings(text: str) -> list[str]:
+    tokens = parsed(text)
+    return [
+        tokens[place + 1].content
+        for place, token in enumerate(tokens)
+        if token.type == "heading_open"
+    ]
+
+
+def outside_of_code(tokens: list[Token]) -> Iterator[str]:
+    """The texts that stand in no `<code>`."""
+    inside = False
+    for token in tokens:
+        if token.type == "html_inline":
+            inside = token.content == "<code>"
+        elif token.type == "text" and not inside:
+            yield token.content
+
+
+def tags(text: str) -> list[str]:
+    """The tags that a browser would see."""
+    raw = [t.content for t in flat(parsed(text)) if t.type in ("html_inline", "html_block")]
+    return re.findall(r"</?[a-zA-Z][^\s>]*", " ".join(raw))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Store:
+    return record(project(tmp_path / "invoice")).store
+
+
+def test_it_tells_what_happened(recorded: Store) -> None:
+    text = page(recorded)
+    assert text.splitlines()[:3] == [
+        "# Fix the date bug in the invoice export.",
+        "",
+        "✅ **tests pass** · 6 steps · 1 retry · 3,300 tokens · \\$0.04 · 13.0 s",
+    ]
+    for line in (
+        "| Agent | fixer 1.2 |",
+        "| Files | 2 changed, +2 -2 lines; 2 read |",
+        f"- `{LEAP}` failed in step 4, repaired in step 6",
+        "| ✅ | 3 | edit: Write the patch | app/export.py +1 -1 |  | 1.00 s |",
+        "| ❌ | 4 | test: Check |  | 1 failed, 1 passed | 1.00 s |",
+        "- **Step 5**: It must be one year.",
+        "- **Step 5** tries step 3 again, attempt 2, and succeeded",
+        "<summary>Step 3: app/export.py +1 -1</summary>",
+        "+    return year + 2",
+    ):
+        assert line in text.splitlines(), line
+    assert headings(text)[1:] == ["Outcome", "Timeline", "Decisions", "Retries", "Changes"]
+    timeline = parsed(text.partition("## Timeline")[2])
+    assert sum(token.type == "td_open" for token in timeline) == 6 * 6
+
+
+def test_a_failing_test_is_shown_with_its_output(store: Store) -> None:
+    store.runs.add_events(
+        [
+            *step("s", 1, 2, step_type="test", status="failed"),
+            event("test", 1, run=RUN, step_id="s", node_id="t.py::one", outcome="failed",
+                  details="E assert 1 == 2"),
+            event("test", 1, run=RUN, step_id="s", node_id="t.py::two", outcome="passed"),
+        ]
+    )  # fmt: skip
+    text = page(store)
+    assert "1 test fails at the end:" in text
+    assert "E assert 1 == 2" in text
+    assert "t.py::two" not in text
+
+
+def test_without_tests_the_last_failing_command_is_shown(store: Store) -> None:
+    command = {"argv": ["make"], "exit_code": 2, "stderr": "no rule\n"}
+    store.runs.add_events([*step("s", 1, 2), event("command", 1, run=RUN, step_id="s", id="c",
+                                                   command=command)])  # fmt: skip
+    text = page(store)
+    assert "The last command that failed, in step 1 with 2: `make`" in text
+    assert "no rule" in text
+
+
+def test_options_leave_things_out(recorded: Store) -> None:
+    assert "Changes" not in headings(page(recorded, files=False))
+    assert "Decisions" not in headings(page(recorded, llm=False))
+    part = page(recorded, from_step=3, to_step=4)
+    assert "| Shown | steps 3 to 4 of 6 |" in part
+    assert "test: Check again" not in part
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_nothing_that_was_recorded_acts(store: Store, brief: bool) -> None:
+    record_hostile(store)
+    text = page(store, brief=brief)
+    tokens = flat(parsed(text))
+    kinds = {token.type for token in tokens}
+    assert not kinds & {"link_open", "image", "em_open", "blockquote_open", "hr", "code_block"}
+    raw = " ".join(t.content for t in tokens if t.type in ("html_inline", "html_block"))
+    assert {tag.strip("</") for tag in tags(text)} <= {"details", "summary", "code"}
+    assert not re.search(r"<(?:details|summary|code)\s", raw)
+    assert tags(text).count("<details") == tags(text).count("</details") > 2
+    title, *sections = headings(text)
+    assert MARK in title
+    assert sections == ["What broke it", "Outcome", "Timeline", "Decisions", "Retries", "Changes"]
+    # What GitHub makes of text behind the parser: mentions, issues, links.
+    for text_outside in outside_of_code(tokens):
+        assert not re.search(r"[@#]\w|https?://", text_outside), text_outside
+    outside = re.sub(r"<code>.*?</code>", "", raw)
+    assert "@everyone" not in outside
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+
+
+def test_a_brief_page_fits_an_issue(store: Store) -> None:
+    record_hostile(store)
+    many = [
+        one
+        for number in range(1, 900)
+        for one in step(f"s{number}", 10 + number, 10.5 + number, description=f"@x <b> {'y' * 999}",
+                        reason="z" * 9000, attempt=1 + number % 2, retry_of="a")
+    ]  # fmt: skip
+    store.runs.add_events(many)
+    store.runs.add_events(
+        event("test", 20, run=RUN, step_id=f"s{number}", node_id=f"t::{number}{'n' * 500}",
+              outcome="failed", details="d" * 9000)
+        for number in range(1, 900)
+    )  # fmt: skip
+    assert len(page(store)) > ISSUE
+    brief = page(store, brief=True)
+    assert len(brief) <= ISSUE
+    assert len(brief) > ISSUE // 8
+    assert " steps left out |" in brief
+    assert tags(brief).count("<details") == tags(brief).count("</details") > 5
+    assert brief.endswith("\n")
+
+
+# --- Reports --------------------------------------------------------------------------------
+
+
+def kept(text: str, folder: Path) -> Path:
+    file = folder / "issue.md"
+    file.write_text(text)
+    return file
+
+
+def test_a_report_is_in_its_own_page(store: Store, tmp_path: Path) -> None:
+    report = report_of(command_run(argv=BOOM, stdout=Output.of(b"boom\n" * 20)), id="a1")
+    text = export_report(store, report, "markdown", ExportOptions()).decode()
+    for shown in (text, "> " + text.replace("\n", "\n> "), text.replace("\n", "\r\n")):
+        file = kept(shown, tmp_path)
+        assert is_ours(file)
+        other = Store(tmp_path / f"home{len(shown)}")
+        got = receive(other, file, now=NOON)
+        assert (got.kind, got.id, got.is_new) == ("report", "a1", True)
+        assert other.reports.load("a1") == report
+        assert other.received.origin("report", "a1") is not None
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_a_large_report_is_not(store: Store) -> None:
+    noise = random.Random(1).randbytes(60_000).hex().encode()
+    report: BugReport = report_of(command_run(argv=BOOM, stdout=Output.of(noise)), id="a1")
+    text = export_report(store, report, "markdown", ExportOptions()).decode()
+    assert "repotrace-report-1" not in text
+    brief = export_report(store, report, "markdown", ExportOptions(brief=True)).decode()
+    assert len(brief) <= ISSUE
+    assert BOOM[0] in brief

@@ -173,16 +173,18 @@ class Asked:
         return told
 
     def _git(self, draws: Path) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-        argv = [*self._argv, self._truth.test]
+        argv, end = [*self._argv, self._truth.test], self._truth.bad
+        if end == 0:
+            return {"step": None, "executions": 0, "codes": "", "seconds": 0, "grade": "not asked"}
+        bad = -1 if end is None else self._history.index_after(end, self._candidates)
         draws.write_text("")
-        plain = self._history.bisect(argv, self._env)
-        told = asdict(plain) | {"codes": "".join(map(str, plain.codes))}
+        plain = self._history.bisect(argv, self._env, bad=bad)
+        told: dict[str, Any] = asdict(plain) | {"codes": "".join(map(str, plain.codes))}
         told["seconds"] = round(plain.seconds, 1)
         told["grade"] = self._grade_of(plain.step)
         if set(plain.codes) - {0, 1}:
             draws.write_text("")
-            careful = self._history.bisect(argv, self._env, careful=True)
+            careful = self._history.bisect(argv, self._env, bad=bad, careful=True)
             told["careful"] = {
                 "step": careful.step,
                 "executions": careful.executions,

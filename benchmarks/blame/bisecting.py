@@ -89,10 +89,13 @@ class History:
         return done.returncode == 0
 
     def bisect(
-        self, argv: Sequence[str], env: dict[str, str], *, careful: bool = False
+        self, argv: Sequence[str], env: dict[str, str], *, bad: int = -1, careful: bool = False
     ) -> Bisected:
-        """Let git find the first bad commit. `careful`: what is neither a pass nor a failed test
-        is skipped, as a person who knows pytest's exit codes would have it."""
+        """Let git find the first bad commit, up to the state with the index `bad`.
+
+        `careful`: what is neither a pass nor a failed test is skipped, as a person who knows the
+        exit codes of pytest would have it.
+        """
         codes = self.folder.parent / "codes"
         codes.write_text("")
         words = " ".join(map(shlex.quote, argv))
@@ -108,7 +111,7 @@ class History:
             env | {name: value for name, value in self._env.items() if name.startswith("GIT_")},
         )
         try:
-            self._git("bisect", "start", self.commits[-1], self.commits[0])
+            self._git("bisect", "start", self.commits[bad], self.commits[0])
             said = self._git("bisect", "run", "sh", str(script), check=False)
             self._git("bisect", "reset", check=False)
         finally:

@@ -36,6 +36,8 @@ class Truth:
     deterministic: bool = True
     bounded: bool = True
     """Whether the bounds on executions are promised: none that could not be run, no other break."""
+    bad: int | None = None
+    """The last step after which it is known to fail, for git; None: the end. 0: it never is."""
     checks: tuple[tuple[int, bool], ...] = ()
     """Steps, and whether the test passes after each, for a plain pytest to confirm."""
 
@@ -198,7 +200,9 @@ def repaired(make: Making) -> None:
     make.breaks(first, killed)
     make.repairs(repair, killed.mutant)
     checks = ((first, False), (repair, True), (make.size, True))
-    make.truths.append(Truth(make.test(killed), "not-reproducible", bounded=False, checks=checks))
+    make.truths.append(
+        Truth(make.test(killed), "not-reproducible", bounded=False, bad=0, checks=checks)
+    )
 
 
 def repaired_and_seen(make: Making) -> None:
@@ -211,14 +215,16 @@ def repaired_and_seen(make: Making) -> None:
     make.repairs(repair, killed.mutant)
     make.at(last, Action("run the test", tests=(test,)))
     checks = ((first - 1, True), (first, False), (make.size, True))
-    make.truths.append(Truth(test, STEP, first, hunk=hunk, bounded=False, checks=checks))
+    make.truths.append(Truth(test, STEP, first, hunk=hunk, bounded=False, bad=see, checks=checks))
 
 
 def broken_before(make: Making) -> None:
     killed = make.catalogue.one(make.chance)
     make.work.apply(killed.mutant)
     checks = ((0, False), (make.size, False))
-    make.truths.append(Truth(make.test(killed), "broken-before", bounded=False, checks=checks))
+    make.truths.append(
+        Truth(make.test(killed), "broken-before", bounded=False, bad=0, checks=checks)
+    )
 
 
 # --- Tests that are new, or changed ------------------------------------------------------------
@@ -400,7 +406,9 @@ def generated_and_ignored(make: Making) -> None:
     make.work.put(".gitignore", make.work.text(".gitignore") + f"{name}\n".encode())
     make.work.put(name, text)
     make.work.apply(Entry(function.path, function.function, guard))
-    make.truths.append(Truth(make.test(killed), "depends-on-uncaptured-files", bounded=False))
+    make.truths.append(
+        Truth(make.test(killed), "depends-on-uncaptured-files", bounded=False, bad=0)
+    )
 
 
 def environment_changed(make: Making) -> None:

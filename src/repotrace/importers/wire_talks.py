@@ -34,6 +34,8 @@ class Turn:
     answered: bool = False
     calls: list[str] = field(default_factory=list)
     """Ids of the calls that the answer asked for."""
+    changing: list[str] = field(default_factory=list)
+    """Steps of those that may change files; the turn's own, if the answer itself holds changes."""
 
     @property
     def failed(self) -> bool:

@@ -7,11 +7,11 @@ conversation of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from repotrace.agents import Action, Agent
+from repotrace.agents import Action
 from repotrace.importers import wire_agents as agents
 from repotrace.importers.aider_edits import edits_of
 from repotrace.importers.building import MALFORMED, Builder, Events, Result, one_line, text_of
@@ -19,7 +19,7 @@ from repotrace.importers.wire_answers import Answer, ToolCall, answer_of, called
 from repotrace.importers.wire_requests import Ask, api_of, ask_of, unnamed
 from repotrace.importers.wire_streams import Payloads
 from repotrace.importers.wire_talks import Talk, Turn, belonging, digest_of, kept, said
-from repotrace.records.events import Kind
+from repotrace.records.events import Event, Kind
 from repotrace.records.run import RunStatus, StepType
 
 type Record = dict[str, Any]
@@ -38,6 +38,14 @@ _RAW = 20_000
 _TICK = 1_000
 """Nanoseconds between the calls of one answer, so that their order is kept."""
 _SUBMITS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+_HARMLESS = frozenset(
+    [
+        *(Action.READ, Action.SEARCH, Action.LIST, Action.PLAN, Action.ASK, Action.WEB),
+        # What the other agent does is told by its own steps.
+        *(Action.AGENT, Action.SUBMIT),
+    ]
+)
+"""What tools do that changes no files."""
 _SPAWNING = 20
 """Characters from which on a text that was handed to a tool is taken for the task of an agent."""
 
@@ -71,12 +79,14 @@ class Got(NamedTuple):
     duration: float | None = None
 
 
-class Settled(NamedTuple):
-    """A turn whose calls all have their results."""
+class Moment(NamedTuple):
+    """What the files as a request found them tell of."""
 
-    step_id: str
-    calls: tuple[str, ...]
-    """The steps of its calls."""
+    run_id: str
+    begun: str
+    """The step of the turn that begins with the request."""
+    changing: tuple[str, ...]
+    """The steps before it that may have changed files, and are over now."""
 
 
 @dataclass(slots=True)
@@ -108,8 +118,8 @@ class Traffic:
         """`agent` and `folder`, where they are known. `single`: all of it is one run. `joins`: a
         run has the name that the transcript of its session will have."""
         self.runs: list[Run] = []
-        self.settled: list[Settled] = []
-        """What the last request has completed."""
+        self.moment: Moment | None = None
+        """Of the newest request; None: it was none of the work itself."""
         self._agent, self._folder = agent, folder
         self._single, self._joins = single, joins
         self._waiting: dict[str, tuple[Run, Talk, Turn]] = {}
@@ -120,7 +130,7 @@ class Traffic:
 
     def asked(self, sent: Sent) -> Events:
         """A request is complete."""
-        self.settled = []
+        self.moment = None
         api = api_of(sent.method, sent.path)
         if api is None:
             if self.runs:
@@ -153,7 +163,7 @@ class Traffic:
     def _run_of(self, talk: Talk) -> Run:
         return next(run for run in self.runs if talk in run.talks)
 
-    def _run_for(self, sent: Sent, ask: Ask) -> Iterator[Any]:
+    def _run_for(self, sent: Sent, ask: Ask) -> Generator[Event, None, Run]:
         """The run of a conversation that begins, and the events of its beginning."""
         found = self._known_run(ask)
         if found is None:
@@ -250,16 +260,12 @@ class Traffic:
 
     def _results(self, run: Run, talk: Talk, ask: Ask, time: int) -> Events:
         """The results that a request carries complete the calls of the turn before."""
-        builder, turn = run.builder, talk.turn
-        steps = []
+        builder = run.builder
         for told in ask.results:
             name = _own_name(talk, told.id)
             call = builder.opened(name)
             if call is not None:
-                steps.append(call.step_id)
                 yield from builder.result(name, time, agents.result_of(builder, call, told))
-        if turn is not None and steps:
-            self.settled.append(Settled(turn.step_id, tuple(steps)))
 
     def _prompts(self, run: Run, talk: Talk, ask: Ask, time: int) -> Events:
         """What a person said, as far as it can be told from what the agent adds."""
@@ -267,7 +273,7 @@ class Traffic:
             return
         texts = [text for text in said(ask) if digest_of(text) not in talk.told_prompts]
         talk.told_prompts.update(map(digest_of, texts))
-        if not texts or self.settled:
+        if not texts or ask.messages[-1]["role"] == "tool":
             return
         if not talk.has_task:
             talk.has_task = True
@@ -285,6 +291,9 @@ class Traffic:
         talk.newest = self._count
         key = f"{talk.name} {talk.asked}"
         turn = Turn(key, run.builder.step_named(key, sent.time), sent.time, ask)
+        if not talk.is_side and not ask.warms_up:
+            over = [] if talk.turn is None else self._over(run, talk.turn)
+            self.moment = Moment(run.builder.run_id, turn.step_id, tuple(over))
         talk.turn = turn
         self._waiting[sent.id] = run, talk, turn
         if ask.warms_up:
@@ -296,6 +305,16 @@ class Traffic:
         yield run.builder.event(Kind.STEP_STARTED, sent.time, data, key)
         if run.root is talk and talk.asked == 1:
             yield from self._demote(run, talk, sent.time)
+
+    def _over(self, run: Run, turn: Turn) -> list[str]:
+        """The steps of a turn that may have changed files, and do so no more."""
+        going = {call.step_id for call in map(run.builder.opened, turn.calls) if call is not None}
+        return [step_id for step_id in turn.changing if step_id not in going]
+
+    def at_work(self, run: Run) -> list[str]:
+        """The steps that may have changed files since they were looked at last."""
+        turns = [talk.turn for talk in run.talks if talk.turn is not None and not talk.is_side]
+        return [step_id for turn in turns for step_id in turn.changing]
 
     def _demote(self, run: Run, root: Talk, time: int) -> Events:
         """What came before the work began, and was no part of it, was a side call."""
@@ -391,6 +410,8 @@ class Traffic:
         builder.cwd = before
         turn.calls.append(name)
         opened = builder.opened(name)
+        if opened is not None and opened.tool.action not in _HARMLESS:
+            turn.changing.append(opened.step_id)
         if opened is not None and opened.tool.action in (Action.AGENT, Action.OTHER):
             texts = [text for text in given.values() if isinstance(text, str)]
             long = max(texts, key=len, default="")
@@ -407,11 +428,12 @@ class Traffic:
             change = edit.operation()
             path = run.builder.path(edit.path) if run.builder.cwd else edit.path
             data = {"step_id": turn.step_id, **change, "file_path": path}
+            turn.changing = [turn.step_id]
             yield run.builder.event(Kind.FILE_OPERATION, time, data, turn.key, str(place))
 
     def _interaction(
         self, run: Run, talk: Talk, turn: Turn, answer: Answer | None, got: Got | None, **facts: Any
-    ) -> Any:
+    ) -> Event:
         """The model call of a turn."""
         ask, builder = turn.ask, run.builder
         name = builder.id(turn.time, "llm", turn.key)
@@ -556,4 +578,4 @@ def _refusal(got: Got) -> str:
     return f"HTTP {got.status}: {words}" if words else f"HTTP {got.status}"
 
 
-__all__ = ["SOURCE", "Agent", "Got", "Run", "Sent", "Settled", "Traffic"]
+__all__ = ["SOURCE", "Got", "Moment", "Run", "Sent", "Traffic"]

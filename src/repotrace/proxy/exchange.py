@@ -51,6 +51,14 @@ _KEPT = frozenset(
     ]
 )
 _KEPT_BEGINNINGS = ("x-claude-code-", "x-codex-")
+_KEYS = frozenset(
+    [
+        *("authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key"),
+        *("cookie", "x-auth-token", "x-amz-security-token", "ocp-apim-subscription-key"),
+    ]
+)
+_LEAST_KEY = 16
+"""Characters of a key; a shorter value may be a word that stands for none."""
 _KEPT_QUERY = frozenset(["alt", "api-version", "beta", "stream"])
 
 
@@ -73,3 +81,26 @@ def kept_query(query: bytes) -> dict[str, str]:
 
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     return {name: value if name in _KEPT_QUERY else "[not kept]" for name, value in pairs}
+
+
+def keys_in(pairs: Iterable[tuple[bytes, bytes]], query: bytes) -> list[bytes]:
+    """The keys that a request carries outside of its body."""
+    from urllib.parse import parse_qsl
+
+    found = set()
+    for raw_name, value in pairs:
+        if raw_name.decode("latin-1").lower() in _KEYS:
+            # Behind the kind of the key, and behind the name of a cookie.
+            found.update(value.replace(b";", b" ").replace(b"=", b" ").split())
+            found.add(value)
+    for name, text in parse_qsl(query.decode("latin-1")):
+        if name not in _KEPT_QUERY:
+            found.add(text.encode("latin-1", "replace"))
+    return sorted((key for key in found if len(key) >= _LEAST_KEY), key=len, reverse=True)
+
+
+def without(keys: Iterable[bytes], body: bytes) -> bytes:
+    """A body in which no key of its request stands, as where an agent printed its environment."""
+    for key in keys:
+        body = body.replace(key, b"[REDACTED:key]")
+    return body

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from repotrace.journal import new_id
 from repotrace.proxy.bodies import Body, offered
-from repotrace.proxy.exchange import Exchange, kept_headers, kept_query
+from repotrace.proxy.exchange import Exchange, kept_headers, kept_query, keys_in, without
 from repotrace.proxy.gate import Gate
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Passing:
         self._sent = asyncio.Event()
         """The request is complete."""
         headers: Headers = scope["headers"]
+        self._keys = keys_in(headers, scope.get("query_string", b""))
         self._request = Body(_header(headers, b"content-encoding"))
         self._response = Body()
         self._exchange = Exchange(
@@ -150,7 +151,9 @@ class Passing:
     def _complete(self) -> None:
         """All of the request is here."""
         self._exchange = replace(
-            self._exchange, request=self._request.kept, error=_trouble("request", self._request)
+            self._exchange,
+            request=without(self._keys, self._request.kept),
+            error=_trouble("request", self._request),
         )
         self._sent.set()
         self._asked(self._exchange, self)
@@ -196,10 +199,10 @@ class Passing:
         """The end of it, to whom it concerns."""
         exchange = self._exchange
         if not self._sent.is_set():
-            exchange = replace(exchange, request=self._request.kept)
+            exchange = replace(exchange, request=without(self._keys, self._request.kept))
         error = exchange.error or _trouble("response", self._response)
         duration = exchange.duration if exchange.duration is not None else self._seconds()
-        kept = self._response.kept
+        kept = without(self._keys, self._response.kept)
         self._answered(replace(exchange, response=kept, error=error, duration=duration))
 
 

@@ -98,6 +98,10 @@ class Relay:
         more = [argument.format(**addresses) for argument in agent.proxy.arguments]
         return [argv[0], *more, *argv[1:]]
 
+    def shown(self, text: str) -> str:
+        """A text for people, without the word that keeps others out."""
+        return text.replace(self._secret, "…")
+
     # --- Serving ----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 
 from repotrace.render.diffs import Line, Span, style_of
-from repotrace.render.runs_layout import COLOURED, captured, captured_part, eased, fold
+from repotrace.render.runs_layout import COLOURED, captured, captured_part, eased, fitting
 
 PIECE = 16_384
 """About so many bytes of a long text are one block."""
@@ -47,15 +47,45 @@ def fixed(lines: Iterable[Line], *, foldable: bool = False, short: Line | None =
 
 
 def folded_to(line: Line, width: int) -> Iterator[Line]:
-    """A line as lines of at most `width` cells."""
+    """A line as lines of at most `width` cells, broken between words where that can be."""
     if not isinstance(line, NumberedLine):
-        yield from fold(eased(line, width), width)
+        yield from _at_words(eased(line, width), width)
         return
     margin = line[0]
     room = width - cell_len(margin.text)
-    for part in fold(line[1:], max(room, 1)):
+    for part in _at_words(line[1:], max(room, 1)):
         yield [margin, *part]
-        margin = Span(" " * cell_len(margin.text))
+        margin = Span(" " * cell_len(margin.text), margin.style)
+
+
+def _at_words(line: Line, width: int) -> Iterator[Line]:
+    text = "".join(span.text for span in line)
+    if len(text) <= width and text.isascii():
+        yield line
+        return
+    indent = min(len(text) - len(text.lstrip(" ")), width // 2)
+    start, margin = 0, 0
+    while True:
+        end = start + max(1, len(fitting(text[start : start + width], width - margin)))
+        if end >= len(text):
+            yield _cut(line, start, len(text), margin)
+            return
+        space = text.rfind(" ", start + (end - start) * 2 // 3, end + 1)
+        cut = end if space <= max(start, indent) else space
+        yield _cut(line, start, cut, margin)
+        start, margin = cut + (cut == space), indent
+
+
+def _cut(line: Line, start: int, end: int, margin: int) -> list[Span]:
+    """The part of a line between two characters, behind a margin."""
+    part = [Span(" " * margin)] if margin else []
+    at = 0
+    for span in line:
+        piece = span.text[max(start - at, 0) : max(end - at, 0)]
+        if piece:
+            part.append(Span(piece, span.style))
+        at += len(span.text)
+    return part
 
 
 def in_order(lines: Iterable[Line], rows: int) -> list[Block]:

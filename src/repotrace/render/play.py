@@ -28,6 +28,7 @@ from repotrace.render.blocks import (
 from repotrace.render.diffs import Line, Span, code_spans, lexer_of
 from repotrace.render.runs import grid_lines, patch_of, tests_of
 from repotrace.render.runs_layout import (
+    COLOURED,
     STATUS_STYLES,
     captured_part,
     count,
@@ -39,6 +40,7 @@ from repotrace.render.runs_layout import (
     tokens_of,
 )
 from repotrace.render.runs_step import (
+    arguments_lines,
     call_line,
     changes,
     command_head,
@@ -145,7 +147,7 @@ def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]
             blocks.append(fixed([[], [Span(text, "bold red")]]))
     known = {step.description, *(item.command_line for item in view.commands)}
     if step.input_context and step.input_context.strip() not in known:
-        blocks += _section("Input", step.input_context)
+        blocks += _input(step.input_context)
     if step.reason:
         blocks += _section("Reason", step.reason)
     if view.interactions:
@@ -171,6 +173,13 @@ def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]
         blocks += [fixed(indented(log_lines(entry)), foldable=True) for entry in view.logs]
     blocks.append(fixed([*title("State"), *indented(state_lines(view.after))]))
     return blocks
+
+
+def _input(text: str) -> list[Block]:
+    if len(text) > COLOURED:
+        return _section("Input", text)
+    lines = indented(arguments_lines(text))
+    return [fixed(title("Input")), fixed(lines, foldable=True)]
 
 
 def _section(name: str, text: str) -> list[Block]:

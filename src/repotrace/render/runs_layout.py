@@ -110,18 +110,18 @@ def fold(line: Line, width: int) -> Iterator[Line]:
     for span in line:
         rest = span.text
         while rest:
-            piece = _fitting(rest, room)
+            piece = fitting(rest, room)
             if not piece:
                 yield part
                 part, room = [Span(" " * indent)], width - indent
-                piece = _fitting(rest, room) or rest[:1]
+                piece = fitting(rest, room) or rest[:1]
             part.append(Span(piece, span.style))
             room -= cell_len(piece)
             rest = rest[len(piece) :]
     yield part
 
 
-def _fitting(text: str, room: int) -> str:
+def fitting(text: str, room: int) -> str:
     """As much of the beginning of `text` as fits into `room` cells."""
     if room <= 0:
         return ""
@@ -263,7 +263,7 @@ def fit(text: str, width: int) -> str:
     """`text` in exactly `width` cells, with `…` where it was cut."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
-    return set_cell_size(_fitting(text, width - 1) + "…", width)
+    return set_cell_size(fitting(text, width - 1) + "…", width)
 
 
 def wrapped(text: str, width: int) -> list[str]:

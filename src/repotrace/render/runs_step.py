@@ -206,8 +206,50 @@ def message_lines(message: Mapping[str, Any]) -> Iterator[Line]:
     extra = {key: value for key, value in message.items() if key not in ("role", "content")}
     if not isinstance(content, str | list):
         yield [Span(name, "bold")]
+    for function in _functions(extra):
+        yield from indented(_tool_call(function.get("name"), function.get("arguments")))
     if extra:
         yield from indented(captured(_as_json(extra)))
+
+
+def _functions(extra: dict[str, Any]) -> list[Mapping[str, Any]]:
+    """What a message calls beside its content; it is taken out of `extra`."""
+    calls = extra.get("tool_calls")
+    if not isinstance(calls, list):
+        return []
+    found = [call.get("function") for call in calls if isinstance(call, Mapping)]
+    functions = [function for function in found if isinstance(function, Mapping)]
+    if len(functions) != len(calls):
+        return []
+    del extra["tool_calls"]
+    return functions
+
+
+def _tool_call(name: object, arguments: object) -> Iterator[Line]:
+    yield [Span("calls ", "dim"), Span(one_line(str(name)), "cyan")]
+    if isinstance(arguments, str):
+        yield from indented(arguments_lines(arguments))
+    elif arguments is not None:
+        yield from indented(arguments_lines(_as_json(arguments)))
+
+
+def arguments_lines(text: str) -> Iterator[Line]:
+    """What was handed over: the names and values of a JSON object, or the text as it is."""
+    try:
+        given = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not given:
+        yield from captured(text)
+        return
+    for key, value in given.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        first, *rest = captured(shown)
+        if rest:
+            yield [Span(f"{one_line(key)}:", "dim")]
+            yield from indented([first, *rest])
+        else:
+            yield [Span(f"{one_line(key)}: ", "dim"), *first]
 
 
 def _part(part: object) -> Iterator[Line]:
@@ -219,11 +261,8 @@ def _part(part: object) -> Iterator[Line]:
         if kind == "thinking":
             yield [Span("thinking", "dim")]
         yield from captured(text)
-    elif kind == "tool_call":
-        yield [Span("calls ", "dim"), Span(one_line(str(part.get("name"))), "cyan")]
-        arguments = part.get("arguments")
-        yield from indented(captured(arguments if isinstance(arguments, str) else
-                                     _as_json(arguments)))  # fmt: skip
+    elif kind in ("tool_call", "tool_use", "function_call"):
+        yield from _tool_call(part.get("name"), part.get("arguments", part.get("input")))
     elif kind == "tool_result":
         yield [Span("result" + (", an error" if part.get("is_error") else ""), "dim")]
         content = part.get("content")

@@ -38,7 +38,7 @@ class HelpScreen(ModalScreen[None]):
 
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
-    HelpScreen LinesView { width: 76; max-width: 100%; height: 20; max-height: 100%;
+    HelpScreen LinesView { width: 78; max-width: 100%; height: 21; max-height: 100%;
                            border: round $primary; background: $surface; }
     """
 
@@ -67,4 +67,4 @@ def _lines() -> Iterator[Line]:
     for keys, meaning in KEYS:
         yield [Span(f"{keys:<7}", "bold"), Span(meaning)]
     yield []
-    yield [Span("✗ failed  ! interrupted  … running  ↻2 second attempt  ◆ marked  ⚑ blamed", "dim")]
+    yield [Span("✗ failed  ! interrupted  … running  ↻2 attempt 2  ◆ marked  ⚑ blamed", "dim")]

@@ -26,7 +26,7 @@ class LinesView(ScrollView, can_focus=True):
     """Shows blocks, and folds long lines and long blocks."""
 
     DEFAULT_CSS = """
-    LinesView { padding: 0 1; }
+    LinesView { padding: 0 1; scrollbar-gutter: stable; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "unfold", show=False),
@@ -98,8 +98,7 @@ class LinesView(ScrollView, can_focus=True):
 
     @property
     def _width(self) -> int:
-        # The bar is reckoned with from the start: it would change the folding once it comes.
-        return self.size.width - (0 if self.show_vertical_scrollbar else 1)
+        return self.scrollable_content_region.width
 
     def _laid_out(self, number: int) -> list[Strip]:
         width, block = self._width, self._blocks[number]

@@ -24,6 +24,7 @@ class StepList(ScrollView, can_focus=True):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"step-list--cursor", "step-list--found"}
     DEFAULT_CSS = """
+    StepList { scrollbar-gutter: stable; }
     StepList .step-list--cursor { background: $surface-lighten-2; }
     StepList:focus .step-list--cursor { background: $primary 35%; }
     StepList .step-list--found { background: $warning 15%; }
@@ -126,7 +127,7 @@ class StepList(ScrollView, can_focus=True):
         line = self._run.line(place)
         rows = step_rows(
             line,
-            width=width - 1,
+            width=self.scrollable_content_region.width - 1,
             digits=len(str(self._run.outline(len(self._run) - 1).number)),
             marked=place == self.mark,
             blamed=line.number in self.blamed,

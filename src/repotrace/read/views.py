@@ -400,3 +400,71 @@ class RunComparison(View):
     """What differs between the ends, by path."""
     diff: OsText | None = None
     """As a unified diff from A to B; None where an end was not kept."""
+
+
+class Spread(Part):
+    """The middle of some figures, and between what the middle half of them lies."""
+
+    median: float
+    low: float
+    """The lower quartile."""
+    high: float
+    """The upper quartile."""
+
+
+class StatsGroup(Part):
+    """What the runs of one agent, model, task or tag came to."""
+
+    name: str | None
+    """None: the runs without one."""
+    runs: int
+    passed: int
+    """Runs that ended with their tests passing."""
+    failed: int
+    """Runs that ended with a test failing."""
+    unfinished: int = 0
+    """Runs that are going on, failed themselves, or were interrupted."""
+    success_rate: float | None = None
+    """`passed` among those that say; None where none does."""
+    steps: Spread
+    retries: Spread
+    tokens: Spread
+    duration: Spread | None = None
+    """Seconds; None where no run has ended."""
+    total_tokens: int = 0
+    total_cost_usd: Decimal = Decimal(0)
+    """Of the calls whose cost is known."""
+    unpriced_calls: int = 0
+    tokens_per_fix: float | None = None
+    """All tokens, those of failed runs included, for each run that passed; None without one."""
+    cost_per_fix_usd: Decimal | None = None
+
+
+class FailingKind(Part):
+    """A tool, or a type of step where no tool is named."""
+
+    name: str
+    steps: int
+    failed: int
+
+
+class BrokenFile(Part):
+    """A file that had been changed when a test went red."""
+
+    path: OsText
+    runs: int
+    """In how many runs."""
+
+
+class StatsView(View):
+    """`runs stats`."""
+
+    schema_version: int = 1
+    group_by: str
+    whole: StatsGroup | None = None
+    """All runs together; None where there is none."""
+    groups: tuple[StatsGroup, ...] = ()
+    """Those with the most runs first."""
+    failing: tuple[FailingKind, ...] = ()
+    """What fails most often, first."""
+    broken_files: tuple[BrokenFile, ...] = ()

@@ -265,6 +265,48 @@ class Overview:
         )
         return [_word(node_id) for (node_id,) in rows]
 
+    def failing_kinds(self, run_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """How many steps each tool made, and how many failed; by type where none is named."""
+        found: dict[str, tuple[int, int]] = {}
+        for part in _parts(run_ids):
+            rows = self._connection.execute(
+                "SELECT coalesce(CASE WHEN typeof(metadata) = 'text' AND json_valid(metadata)"
+                " THEN json_extract(metadata, '$.tool') END, step_type) AS kind,"
+                " count(*), total(status = 'failed') FROM execution_steps"
+                f" WHERE run_id IN ({_marks(part)}) GROUP BY kind",
+                tuple(map(bound, part)),
+            )
+            for kind, steps, failed in rows:
+                before = found.get(str(kind), (0, 0))
+                found[str(kind)] = (before[0] + steps, before[1] + int(failed))
+        return found
+
+    def red_files(self, run_id: str) -> set[str]:
+        """The files that were changed between a failure of a test and its last pass before it,
+        or the beginning of the run."""
+        changes = [
+            (at, _word(path))
+            for at, path in self._connection.execute(
+                "SELECT timestamp, file_path FROM file_operations WHERE run_id = ?"
+                " ORDER BY timestamp, rowid",
+                (run_id,),
+            )
+        ]
+        if not changes:
+            return set()
+        passed: dict[str, int] = {}
+        spans: set[tuple[int, int]] = set()
+        for at, node_id, outcome in self._connection.execute(
+            "SELECT timestamp, node_id, outcome FROM test_outcomes WHERE run_id = ?"
+            " ORDER BY timestamp, rowid",
+            (run_id,),
+        ):
+            if outcome in FAILING:
+                spans.add((passed.get(node_id, -1), at))
+            elif outcome == TestResult.PASSED:
+                passed[node_id] = at
+        return {path for at, path in changes if any(a < at <= b for a, b in spans)}
+
     def last_outcomes(self, run_id: str) -> dict[str, str]:
         """What came of each test when it ran last, by node id in order of their first run."""
         rows = self._connection.execute(

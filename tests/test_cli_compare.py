@@ -35,11 +35,15 @@ class Did(NamedTuple):
 def told(run: str, *steps: Did, workspace: str = "/w") -> Iterator[Event]:
     yield event("run_started", 0, run=run, agent="a", workspace=workspace)
     for number, step in enumerate(steps, 1):
-        own = {"id": f"s{number}", "step_type": step.type, "description": step.what}
+        own: dict[str, Any] = {"id": f"s{number}", "step_type": step.type, "description": step.what}
         here: dict[str, Any] = {"run": run, "step_id": f"s{number}"}
         yield event("step_started", number, run=run, **own)
         if step.path:
-            change = {"operation_type": "edit", "after_id": step.after, "lines_added": 1}
+            change: dict[str, Any] = {
+                "operation_type": "edit",
+                "after_id": step.after,
+                "lines_added": 1,
+            }
             yield event("file_operation", number, **here, file_path=step.path, **change)
         if step.command:
             command = {"argv": step.command.split(), "exit_code": step.exit_code}

@@ -17,6 +17,8 @@ type Progress = Callable[[int], None]
 """Is told how many more bytes of the transcript were read."""
 
 _CHUNK = 1 << 20
+_SMALL = 1 << 16
+"""Bytes that most files of one value have; asking for more than there is costs time."""
 LINE_LIMIT = 256 << 20
 """Bytes of a line above which it is counted as broken rather than read."""
 WHOLE_LIMIT = 1 << 30
@@ -66,9 +68,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise ImportFailed(f"{path} cannot be read: {error.strerror}.") from error
     with raw:
-        packed = raw.read(4) == _ZSTD
-        raw.seek(0)
-        if not packed:
+        if raw.peek(4)[:4] != _ZSTD:
             yield raw
             return
         zstd = _zstd()
@@ -141,7 +141,9 @@ def whole_json(path: Path, *, progress: Progress = ignore) -> Any:
     """The JSON value that a file holds. Raises ImportFailed."""
     with opened(path) as stream:
         try:
-            data = stream.read(WHOLE_LIMIT + 1)
+            data = stream.read(_SMALL)
+            if len(data) == _SMALL:
+                data += stream.read(WHOLE_LIMIT + 1 - _SMALL)
         except (OSError, EOFError, ValueError) as error:
             raise ImportFailed(f"{path} cannot be read: {error}.") from error
     if len(data) > WHOLE_LIMIT:

@@ -88,6 +88,7 @@ class Session:
         """What was heard while an answer was carried out."""
         self._calls: dict[str, str] = {}
         """The calls of tools, by the events of their actions."""
+        self._called_before: set[str] = set()
         self._count = 0
 
     def _shifted(self, begin: list[Record]) -> int:
@@ -194,9 +195,10 @@ class Session:
         answer.think(event)
         tool, given = results.asked(event)
         call_id = text_of(event.get("tool_call_id")) or name
-        if builder.is_open(call_id) or call_id in self._calls.values():
+        if builder.is_open(call_id) or call_id in self._called_before:
             call_id = f"{call_id} {name}"
         self._calls[name] = call_id
+        self._called_before.add(call_id)
         answer.parts.append({"type": "tool_call", "id": call_id, "name": tool, "arguments": given})
         risk = event.get("security_risk")
         facts = {"security_risk": risk} if isinstance(risk, str) and risk != "UNKNOWN" else {}

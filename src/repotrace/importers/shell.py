@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -42,7 +43,8 @@ class Opaque(ValueError):
     """A script with parts that cannot be followed: a loop, a function, a broken quote."""
 
 
-_OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n")
+_OPERATOR = re.compile(r"&&|\|\||;;|\|&|[;|\n]|&(?!>)")
+_BLANKS = re.compile(r"(?:[ \t\r]|\\\n)*")
 KEYWORDS = frozenset(
     [
         *(
@@ -69,6 +71,8 @@ _ENDS = " \t\r\n;|&<>)"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 LONGEST = 1 << 20
 """Characters of a script above which it is not taken apart."""
+_REMEMBERED = 1 << 16
+"""Characters of a script up to which its commands are remembered for a while."""
 
 
 def simple_commands(script: str) -> list[Simple]:
@@ -78,7 +82,22 @@ def simple_commands(script: str) -> list[Simple]:
     """
     if len(script) > LONGEST:
         raise Opaque("a very long script")
-    return list(_Reader(script).commands())
+    # Several ask for the commands of the same script one after another.
+    found = _known(script) if len(script) < _REMEMBERED else _read(script)
+    if isinstance(found, str):
+        raise Opaque(found)
+    return list(found)
+
+
+def _read(script: str) -> tuple[Simple, ...] | str:
+    """The commands, or why they cannot be followed."""
+    try:
+        return tuple(_Reader(script).commands())
+    except Opaque as error:
+        return str(error)
+
+
+_known = lru_cache(maxsize=64)(_read)
 
 
 class _Reader:
@@ -119,24 +138,17 @@ class _Reader:
     def _operator(self) -> str | None:
         """The operator at this place, blanks and comments before it skipped."""
         text = self._text
-        while self._at < len(text):
-            char = text[self._at]
-            if char in " \t\r":
-                self._at += 1
-            elif text.startswith("\\\n", self._at):
-                self._at += 2
-            elif char == "#" and (self._at == 0 or text[self._at - 1] in " \t\n;&|"):
-                end = text.find("\n", self._at)
-                self._at = len(text) if end < 0 else end
-            else:
+        while True:
+            at = self._at = _BLANKS.match(text, self._at).end()  # type: ignore[union-attr]
+            if not text.startswith("#", at) or (at > 0 and text[at - 1] not in " \t\n;&|"):
                 break
-        if text.startswith(("&>", "&>>"), self._at):
+            end = text.find("\n", at)
+            self._at = len(text) if end < 0 else end
+        match = _OPERATOR.match(text, at)
+        if match is None:
             return None
-        for operator in _OPERATORS:
-            if text.startswith(operator, self._at):
-                self._at += len(operator)
-                return "|" if operator == "|&" else operator
-        return None
+        self._at = match.end()
+        return "|" if match[0] == "|&" else match[0]
 
     def _word_into(self, command: Simple) -> None:
         if self._text[self._at] in "()":

@@ -44,13 +44,14 @@ _RANGE_EDIT = re.compile(r"edit\s+(\d+):(\d+)[ \t]*\n(.*)", re.DOTALL)
 _HEAD = re.compile(r"^\[File: (.+?) \((\d+) lines total\)\][ \t]*$", re.MULTILINE)
 _LINE = re.compile(r"(\d+):(.*)")
 _MORE = re.compile(r"\(\d+ more lines (?:above|below)\)")
-_NOT_DONE = re.compile(
-    r"edit has introduced new syntax error|have NOT been applied|edit was not applied"
-    r"|No changes were made|No replacement was performed|^No file open|^Usage: "
-    r"|^Error: |^Warning: File .* already exists|^File already exists|^The path .* does not exist"
-    r"|^The path .* is a directory|^The parent directory .* does not exist|^Invalid `"
-    r"|^Parameter `|^No edit history|^Unrecognized command|^Ran into |^Text not found"
-    r"|not found in displayed lines",
+_NOT_DONE = (
+    *("edit has introduced new syntax error", "have NOT been applied", "edit was not applied"),
+    *("No changes were made", "No replacement was performed", "not found in displayed lines"),
+)
+_REFUSING = re.compile(
+    r"^(?:No file open|Usage: |Error: |Warning: File .* already exists|File already exists"
+    r"|The path .* (?:does not exist|is a directory)|The parent directory .* does not exist"
+    r"|Invalid `|Parameter `|No edit history|Unrecognized command|Ran into |Text not found)",
     re.MULTILINE,
 )
 _TIMED_OUT = re.compile(
@@ -223,12 +224,15 @@ def result_of(
         return Result(text, failed=True, refused=True), window
     if action is Action.RUN:
         return _ran(asked, text), window
-    failed = _NOT_DONE.search(text[:4000]) is not None if action is not Action.SUBMIT else False
-    if failed:
+    if action is not Action.SUBMIT and _is_refusal(text[:4000]):
         return Result(text, failed=True), newest or window
     operations = _operations(asked, cwd, window, newest)
     reads = _reads(newest) if action is Action.READ and newest else ()
     return Result(text, operations=operations, reads=reads), newest or window
+
+
+def _is_refusal(text: str) -> bool:
+    return any(words in text for words in _NOT_DONE) or _REFUSING.search(text) is not None
 
 
 def _ran(asked: Asked, text: str) -> Result:

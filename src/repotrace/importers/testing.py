@@ -29,7 +29,7 @@ class Tests:
     def read(self, script: str, output: str, exit_code: int | None) -> list[dict[str, Any]] | None:
         """What a command tells of tests, as `OutcomeData`; None if it ran none."""
         meant = programs.is_test_command(script)
-        if not meant and not (_SUSPECT.search(output) and _may_test(script)):
+        if not meant and not (_may_test(script) and _SUSPECT.search(output)):
             return None
         log = testlogs.parse(output[-_LONGEST:])
         if log is None or (not meant and not log.failures and not log.total_count):

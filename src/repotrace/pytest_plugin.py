@@ -33,7 +33,10 @@ _RECORDER = "repotrace-recorder"
 _STRAY = "repotrace_outcomes"
 """The name of this module where RepoTrace is not installed."""
 
-_VARIABLES = ("REPOTRACE_JOURNAL", "REPOTRACE_RUN", "REPOTRACE_STEP", "REPOTRACE_COMMAND")
+_VARIABLES = (
+    *("REPOTRACE_JOURNAL", "REPOTRACE_RUN", "REPOTRACE_STEP", "REPOTRACE_COMMAND"),
+    "REPOTRACE_RECORDER",
+)
 _WORST = {"failed", "error", "rerun"}
 
 _SECRET_NAME = re.compile(
@@ -82,6 +85,10 @@ class Recorder:
         for name, variable in (("step_id", "REPOTRACE_STEP"), ("command_id", "REPOTRACE_COMMAND")):
             if environ.get(variable):
                 self._about[name] = environ[variable]
+        self._step = None
+        if environ.get("REPOTRACE_RECORDER") and "step_id" not in self._about:
+            self._step = _Step(self._writer, config)
+            self._about.update(step_id=self._step.id, command_id=self._step.id)
         self._subtests: dict[str, dict[str, int]] = {}
         self._collected: set[tuple[str, str]] = set()
         self._end: dict[str, Any] = {"runner": "pytest"}
@@ -92,6 +99,8 @@ class Recorder:
     def pytest_sessionstart(self, session: Any) -> None:
         """The folder learns that pytest is at work, even if no test runs."""
         self._writer.open()
+        if self._step is not None:
+            self._step.begin()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A phase of a test is over."""
@@ -131,6 +140,8 @@ class Recorder:
         """Nothing follows."""
         for name, value in self._taken.items():
             os.environ.setdefault(name, value)
+        if self._step is not None:
+            self._step.end(self._end.get("exit_status"))
         self._writer.close(self._end)
 
     def _tell(self, report: Any, node_id: str, phase: str, outcome: str) -> None:
@@ -173,6 +184,40 @@ class Recorder:
             if content and shown != "no" and (shown == "all" or shown in title):
                 parts.append(f"{title:-^80}\n{content}")
         return _cut(_masked("\n".join(part.rstrip("\n") for part in parts)))
+
+
+class _Step:
+    """This session as a step and a command of its own, where who records cannot see commands."""
+
+    def __init__(self, writer: _Writer, config: Any) -> None:
+        self.id = writer.new_id(time.time_ns())
+        self._writer = writer
+        self._started = 0
+        params = getattr(config, "invocation_params", None)
+        self._argv = ["pytest", *(str(word) for word in getattr(params, "args", ()))]
+        self._cwd = str(getattr(params, "dir", "") or os.getcwd())  # noqa: PTH109
+
+    def begin(self) -> None:
+        self._started = time.time_ns()
+        step = {
+            "id": self.id,
+            "source": "pytest",
+            "external_id": self.id,
+            "step_type": "test",
+            "description": " ".join(self._argv)[:200],
+        }
+        self._writer.write("step_started", step, self._started)
+
+    def end(self, code: Any) -> None:
+        if not self._started:
+            return
+        ended = time.time_ns()
+        command = {"argv": self._argv, "cwd": self._cwd, "exit_code": code}
+        command["duration"] = (ended - self._started) / 1e9
+        about = {"id": self.id, "step_id": self.id, "command": command, "is_test": True}
+        self._writer.write("command", about, self._started)
+        status = {} if code in (0, None) else {"status": "failed", "error": f"exit code {code}"}
+        self._writer.write("step_ended", {"id": self.id, **status}, ended)
 
 
 # --- What a report says ---------------------------------------------------------------------
@@ -382,7 +427,7 @@ class _Writer:
             return
 
     def _put(self, kind: str, data: dict[str, Any], moment: int, *, raw: bool = False) -> None:
-        event: dict[str, Any] = {"id": self._new_id(moment), "kind": kind, "time": moment}
+        event: dict[str, Any] = {"id": self.new_id(moment), "kind": kind, "time": moment}
         if kind not in ("writer", "closed"):
             event["run"] = self._run
         if raw:
@@ -396,7 +441,8 @@ class _Writer:
         if self._torn:
             raise OSError(28, "No space left on device")
 
-    def _new_id(self, moment: int) -> str:
+    def new_id(self, moment: int) -> str:
+        """An id that no other process makes; it sorts by time."""
         count = next(self._count) & 0xFFFFFFFF
         return "%014x%s%08x" % (max(moment, 0) // 1000, self._random, count)  # noqa: UP031
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from repotrace.agents.tools import OTHER, Action, Agent, Tool
 
-__all__ = ["AGENTS", "OTHER", "Action", "Agent", "Tool", "agent"]
+__all__ = ["AGENTS", "OTHER", "PROGRAMS", "Action", "Agent", "Tool", "agent"]
 
 AGENTS = {
     "claude-code": "repotrace.agents.claude_code",
@@ -22,6 +22,27 @@ AGENTS = {
     "opencode": "repotrace.agents.opencode",
 }
 """The module of each agent; its `AGENT` is imported when it is wanted."""
+
+PROGRAMS = {
+    "claude": "claude-code",
+    "claude-code": "claude-code",
+    "codex": "codex",
+    "mini": "mini-swe-agent",
+    "mini-swe-agent": "mini-swe-agent",
+    "minisweagent": "mini-swe-agent",
+    "sweagent": "swe-agent",
+    "swe-agent": "swe-agent",
+    "gemini": "gemini-cli",
+    "gemini-cli": "gemini-cli",
+    "aider": "aider",
+    "aider-chat": "aider",
+    "cline": "cline",
+    "inspect": "inspect",
+    "openhands": "openhands",
+    "opencode": "opencode",
+    "opencode-ai": "opencode",
+}
+"""The agent that a program, or the package that it is started from, belongs to."""
 
 
 def agent(name: str) -> Agent:

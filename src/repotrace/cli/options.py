@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -99,7 +100,18 @@ def open_runs(ctx: typer.Context, reports: Path | None = None) -> Opened:
     done = opened.store.runs.ingest()
     if done.problem is not None:
         complain(f"not all that was recorded could be read: {done.problem}")
+    else:
+        complete(opened.store)
     return opened
+
+
+def complete(store: Store) -> None:
+    """Join what was seen of runs whose recorder could not do it any more."""
+    with suppress(RepoTraceError):  # whoever reads will say what is wrong with the database
+        if store.joins.unfinished():
+            from repotrace.runs import joining
+
+            joining.complete(store)
 
 
 def the_run(opened: Opened, ref: str) -> Run:

@@ -54,6 +54,10 @@ JOURNAL_VARIABLE = "REPOTRACE_JOURNAL"
 WORKSPACE_VARIABLE = "REPOTRACE_WORKSPACE"
 """Environment variable: the folder whose files the run of a child process keeps."""
 
+RECORDER_VARIABLE = "REPOTRACE_RECORDER"
+"""Environment variable: what records the run from outside, `record`. Whoever is started in it and
+belongs to no step may begin one."""
+
 JOURNAL_SUFFIX = ".jsonl"
 """Of a journal file. Its stem is anything that no other process uses."""
 
@@ -74,6 +78,8 @@ class Kind(StrEnum):
     TEST = "test"  # OutcomeData
     LOG = "log"  # LogData
     STATE = "state"  # StateData
+    LOOK = "look"  # LookData
+    FOLLOWED = "followed"  # FollowedData
     WRITER = "writer"  # WriterData: first line of a journal file
     CLOSED = "closed"  # ClosedData: last line of a journal file, nothing follows
     LOST = "lost"  # LostData
@@ -345,6 +351,30 @@ class StateData(TypedDict, total=False):
     state_reason: str
     duration: float
     """Seconds that taking it took."""
+
+
+class LookData(TypedDict, total=False):
+    """`look`: the files at a moment that belongs to no step yet. Its time is when the look began.
+
+    When views of the run are joined, looks become states of the steps that they fit."""
+
+    state_id: str
+    """Null where the files could not be looked at."""
+    until: int
+    """When it was done, in nanoseconds."""
+    reason: str
+    """Why there is no state."""
+
+
+class FollowedData(TypedDict, total=False):
+    """`followed`: a program writes down what it does in the run, for an importer to read."""
+
+    path: str
+    """Required. The transcript, as an absolute path."""
+    format: str
+    """Required. The name of the importer."""
+    since: int
+    """In nanoseconds: what the transcript tells of earlier times is not of this run."""
 
 
 class WriterData(TypedDict, total=False):

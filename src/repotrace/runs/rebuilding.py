@@ -134,6 +134,11 @@ class Rebuilding:
         self._tree = self.rebuilder.changed(self._tree, {_raw(path): entry})
         return oid
 
+    def saw(self, tree: str) -> None:
+        """Go on from a tree that the files were seen to be."""
+        self._tree = tree
+        self.doubts.clear()
+
     # --- What was done ----------------------------------------------------------------------
 
     def doubt(self, reason: str) -> None:

@@ -60,15 +60,15 @@ def _of_agent(
     limit: int | None,
 ) -> Iterator[Session]:
     known = agent(name)
-    written: list[tuple[float, int, Path]] = []
+    dated: list[tuple[float, int, Path]] = []
     for path in dict.fromkeys(known.sessions(environ, folder)):
-        facts = _written(known.format, path)
+        facts = written(known.format, path)
         if facts is not None:
-            written.append((*facts, path))
+            dated.append((*facts, path))
     count = 0
     main = getattr(importer(known.format), "main", None)
     seen: set[Path] = set()
-    for seconds, size, part in sorted(written, reverse=True)[:LOOKED_AT]:
+    for seconds, size, part in sorted(dated, reverse=True)[:LOOKED_AT]:
         modified = datetime.fromtimestamp(seconds, UTC)
         if (since is not None and modified < since) or (limit is not None and count >= limit):
             return
@@ -83,8 +83,8 @@ def _of_agent(
             yield Session(path, name, modified, size, summary)
 
 
-def _written(form: str, path: Path) -> tuple[float, int] | None:
-    """When a session was changed last, in seconds since 1970, and its bytes."""
+def written(form: str, path: Path) -> tuple[float, int] | None:
+    """When a session was changed last, in seconds since 1970, and its bytes; None if it is gone."""
     told = getattr(importer(form), "written", None)
     try:
         found: tuple[float, int] | None = told(path) if told is not None else None

@@ -3,8 +3,9 @@
 A state is taken before and after each step that may change files. What differs between two
 neighbours in time is the change of the innermost step that was going on between them: a parent
 owns what none of its children did. Where several unrelated steps were going on, any of them may
-have done it; the one whose end shows the change is named, and all of them are marked ambiguous.
-A difference that no step was there to make is a step `external`.
+have done it: a path is the change of the one that says so, and what nobody claims of the one whose
+end shows it, with all of them marked ambiguous. A difference that no step was there to make is a
+step `external`.
 
 Every state is looked at once, when it is read from the journal.
 """
@@ -124,15 +125,22 @@ def _changes(
 ) -> tuple[list[_Change], list[int]]:
     """What the first new states show, and the rowids of those states."""
     ends = {point.step_id: point.at for point in points if point.when == "end"}
-    working = [steps[name] for name in dict.fromkeys(p.step_id for p in points) if name in steps]
-    working.sort(key=lambda step: step.started_at)
+    # Several tools may be asked for at once. One whose start was seen did nothing before that.
+    starts = {point.step_id: point.at for point in points if point.when == "start"}
+    working = [
+        (starts.get(name, steps[name].started_at), steps[name])
+        for name in dict.fromkeys(point.step_id for point in points)
+        if name in steps
+    ]
+    working.sort(key=lambda begun: begun[0])
     changes: list[_Change] = []
     looked_at: list[int] = []
     previous: _Point | None = None
     begun, going = 0, dict[str, _Step]()
     for point in points:
-        while begun < len(working) and working[begun].started_at <= point.at:
-            going[working[begun].id] = working[begun]
+        while begun < len(working) and working[begun][0] <= point.at:
+            step = working[begun][1]
+            going[step.id] = step
             begun += 1
         if not point.derived:
             if len(looked_at) == BATCH:
@@ -192,15 +200,65 @@ def _write(
 ) -> None:
     at = change.after.at
     owner = change.owner or _outsider(intake, run_id, change)
-    if change.others:
-        for name in (owner, *change.others):
-            _apply(intake, run_id, Kind.STEP_UPDATED, at, name, {"id": name, "ambiguous": True})
-    for data in _facts(found):
+    facts = list(_facts(found))
+    claims = _Claims(connection, run_id, (owner, *change.others)) if change.others else None
+    doubtful: set[str] = set()
+    for data in facts:
         path = data["file_path"]
-        _drop_claims(connection, run_id, owner, path)
-        facts = data | {"step_id": owner, "origin": Origin.OBSERVED}
-        name = f"{owner} {change.after.state_id} {data['operation_type']} {path}"
-        _apply(intake, run_id, Kind.FILE_OPERATION, at, name, facts)
+        names = [owner] if claims is None else claims.owners(owner, path)
+        if len(names) > 1 and claims is not None and claims.confirmed(names, data):
+            continue
+        if len(names) > 1:
+            doubtful.update(names)
+        _drop_claims(connection, run_id, names[0], path)
+        observed = data | {"step_id": names[0], "origin": Origin.OBSERVED}
+        name = f"{names[0]} {change.after.state_id} {data['operation_type']} {path}"
+        _apply(intake, run_id, Kind.FILE_OPERATION, at, name, observed)
+    for name in sorted(doubtful):
+        _apply(intake, run_id, Kind.STEP_UPDATED, at, name, {"id": name, "ambiguous": True})
+
+
+class _Claims:
+    """What the steps that were at work together say of themselves."""
+
+    def __init__(self, connection: sqlite3.Connection, run_id: str, names: Sequence[str]) -> None:
+        self._connection, self._run_id, self._names = connection, run_id, names
+        self._of: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
+        for name in names:
+            rows = connection.execute(
+                "SELECT file_path, before_id, after_id, id FROM file_operations"
+                " WHERE run_id = ? AND step_id = ? AND origin = ? ORDER BY timestamp, rowid",
+                (run_id, bound(name), Origin.CLAIMED.value),
+            )
+            self._of[name] += rows.fetchall()
+
+    def owners(self, owner: str, path: str) -> list[str]:
+        """Whose change of a path it may have been, the likeliest first."""
+        claimants = [
+            name for name, rows in self._of.items() if any(row[0] == bound(path) for row in rows)
+        ]
+        # Who says what it changed, and does not name this, is less likely than who says nothing.
+        silent = [name for name, rows in self._of.items() if not rows]
+        found = claimants or silent or list(self._names)
+        return [owner, *(n for n in found if n != owner)] if owner in found else found
+
+    def confirmed(self, names: Sequence[str], data: Mapping[str, Any]) -> bool:
+        """Whether several steps changed the path one after the other, as they say: from what it
+        was to what it is. Then what they say is taken for seen."""
+        path = bound(data["file_path"])
+        rows = [row for name in names for row in self._of[name] if row[0] == path]
+        chain = {row[1]: row for row in rows}
+        content, passed = data["before_id"], list[Any]()
+        while content in chain and len(passed) < len(rows):
+            passed.append(chain[content])
+            content = passed[-1][2]
+        if len(passed) != len(rows) or content != data["after_id"]:
+            return False
+        self._connection.executemany(
+            "UPDATE file_operations SET origin = ? WHERE run_id = ? AND id = ?",
+            [(Origin.OBSERVED.value, self._run_id, row[3]) for row in rows],
+        )
+        return True
 
 
 def _outsider(intake: Intake, run_id: str, change: _Change) -> str:

@@ -13,6 +13,7 @@ from repotrace.storage import run_tables as tables
 from repotrace.storage.commands import command_facts
 from repotrace.storage.conversations import Conversations, message_ids
 from repotrace.storage.documents import Documents
+from repotrace.storage.looks import followed, is_observed, look
 from repotrace.storage.outcome_origins import OutcomeOrigins
 from repotrace.storage.pricing import price
 from repotrace.storage.rows import (
@@ -473,7 +474,8 @@ class Intake:
     def file_operation(self, run: Row, said: Said) -> None:
         """A path changed."""
         self._require(said, "file_path")
-        self._write(said.run_id, self._part(tables.OPERATIONS, said))
+        if self._whole or not is_observed(self._connection, said, self._known_as):
+            self._write(said.run_id, self._part(tables.OPERATIONS, said))
 
     def file_read(self, run: Row, said: Said) -> None:
         """A path was looked at."""
@@ -541,4 +543,6 @@ _ACTS: dict[str, Callable[[Intake, Row, Said], object]] = {
     Kind.TEST: Intake.test,
     Kind.LOG: Intake.log,
     Kind.LOST: Intake.lost,
+    Kind.LOOK: lambda intake, _, said: look(intake._connection, said),
+    Kind.FOLLOWED: lambda intake, _, said: followed(intake._connection, said),
 }

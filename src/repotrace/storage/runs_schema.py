@@ -292,3 +292,34 @@ CREATE UNIQUE INDEX states_by_step ON states (run_id, step_id, moment);
 CREATE INDEX states_to_derive ON states (run_id) WHERE derived = 0;
 """
 """The script of migration 3."""
+
+JOINS = """
+-- The files of a run at moments that belonged to no step when they were looked at.
+CREATE TABLE looks (
+    id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    at INTEGER NOT NULL,  -- when the look began
+    until INTEGER NOT NULL,
+    state_id TEXT,  -- NULL: it failed
+    reason TEXT,
+    PRIMARY KEY (run_id, id)
+) WITHOUT ROWID;
+
+-- What programs write down themselves of what they do in a run, outside of the home.
+CREATE TABLE transcripts (
+    run_id TEXT NOT NULL,
+    path TEXT NOT NULL,
+    format TEXT NOT NULL,
+    since INTEGER,  -- what is older is not of this run
+    seen TEXT,  -- how the file was when it was last joined: its time of change and its size
+    final INTEGER NOT NULL DEFAULT 0,  -- 1: joined after the end of the run
+    PRIMARY KEY (run_id, path)
+) WITHOUT ROWID;
+
+-- How far the looks of a run have been joined with its steps.
+CREATE TABLE joins (
+    run_id TEXT PRIMARY KEY,
+    last_look INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+"""The script of migration 5."""

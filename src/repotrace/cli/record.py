@@ -1,0 +1,112 @@
+"""`repotrace record`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from repotrace.cli.boundary import complain, fail
+from repotrace.cli.capture import FAILED_BEFORE_THE_RUN
+from repotrace.cli.options import StoreOption, note, open_store
+from repotrace.errors import RepoTraceError
+
+if TYPE_CHECKING:
+    from repotrace.runs.record import Recorded, Recording
+
+
+def record(
+    ctx: typer.Context,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", show_default=False)],
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME", help="Which agent it is; found out by itself"),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TEXT", help="What it was asked to do")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; may be repeated")
+    ] = None,
+    proxy: Annotated[
+        bool, typer.Option("--proxy", help="Record its model calls on their way, too")
+    ] = False,
+    upstream: Annotated[
+        str | None, typer.Option("--upstream", metavar="URL", help="With --proxy: the provider")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Run an agent and record what it does, step by step
+
+    Everything from COMMAND on is the agent's own, and so is the terminal. Its exit code becomes
+    ours.
+    """
+    from repotrace.runs.record import CannotStart, Recording, Wish
+
+    try:
+        opened = open_store(ctx, store)
+        if upstream is not None and not proxy:
+            raise RepoTraceError("--upstream is for --proxy.")
+        wish = Wish(
+            tuple(command), dict(os.environ), Path.cwd(), _known(agent), task, tuple(tag or ()),
+            proxy=proxy, upstream=upstream,
+        )  # fmt: skip
+        recording = Recording(opened.store, wish)
+        with recording:
+            _begin(recording, opened.store.home)
+            recorded = recording.run()
+            _conclude(recording, recorded)
+    except CannotStart as error:
+        fail(error, error.code)
+    except RepoTraceError as error:
+        fail(error, FAILED_BEFORE_THE_RUN)
+    raise typer.Exit(recorded.code)
+
+
+def _known(agent: str | None) -> str | None:
+    from repotrace.agents import AGENTS
+
+    if agent is not None and agent not in AGENTS:
+        known = ", ".join(AGENTS)
+        raise RepoTraceError(f"No agent is called {agent!r}.", hint=f"There are: {known}")
+    return agent
+
+
+def _begin(recording: Recording, home: Path) -> None:
+    facts = [f"recording {recording.run_id}"]
+    if recording.agent is not None:
+        facts.append(recording.agent)
+    facts.append(f"kept in {_short(home)}")
+    note(" · ".join(facts))
+    for problem in recording.problems:
+        complain(problem)
+
+
+def _conclude(recording: Recording, recorded: Recorded) -> None:
+    from repotrace.runs.record import counted
+
+    try:
+        recorded = recording.conclude(recorded)
+    except KeyboardInterrupt:
+        complain("interrupted; what was recorded is completed when the run is read")
+        return
+    if recording.added:
+        note(f"added to the command: {shlex.join(recording.added)}")
+    if recorded.run is None:
+        complain(f"{recorded.run_id} could not be read now; it is completed when it is read")
+        return
+    note(" · ".join([f"recorded {recorded.run_id}", *counted(recorded.run), "repotrace play"]))
+
+
+def _short(path: Path) -> str:
+    """The path as people write it: relative to where they are, or to their home folder."""
+    shown = os.path.relpath(path)
+    if not shown.startswith(".."):
+        return shown
+    try:
+        return str(Path("~") / path.relative_to(Path.home()))
+    except (ValueError, RuntimeError):
+        return str(path)

@@ -1,0 +1,335 @@
+"""One run out of several views: what its agent writes down, how the files were seen to be, what
+hooks, the wire and pytest told.
+
+Calls of tools and models are the same in all views, for they carry the ids that the provider gave
+them; looks at the files fit steps by time. Joining may be done at any moment and again: it takes
+in what there is by then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repotrace.errors import RepoTraceError
+from repotrace.importers import importer
+from repotrace.records.events import Event, Kind
+from repotrace.records.run import Run, RunStatus, StateQuality, StepStatus, StepType
+from repotrace.runs.binding import bind
+from repotrace.runs.naming_calls import nameless, naming
+from repotrace.runs.rebuilding import NOWHERE, Base, Change, Rebuilding
+from repotrace.runs.sessions import written
+from repotrace.runs.wire_matching import WireCalls
+from repotrace.storage import Store
+from repotrace.storage.joins import Look, Transcript
+from repotrace.system.snapshots.rebuild import Rebuilder
+
+_CONTENT = ("content_before", "content_after", "edits", "patch")
+_SLACK = 2 * 10**9
+"""Nanoseconds by which a transcript may round the moment of its beginning down."""
+_STATEFUL = frozenset({StepType.EDIT, StepType.COMMAND, StepType.TEST, StepType.TOOL})
+
+
+def complete(store: Store) -> None:
+    """Join the runs that are over and were not joined since, as after the recorder was killed.
+
+    What cannot be read stays for the next time; nothing is raised for it.
+    """
+    try:
+        names = store.joins.unfinished()
+    except RepoTraceError:
+        return
+    for name in names:
+        with suppress(RepoTraceError, OSError):
+            run = store.runs.named(name)
+            if run is not None and _has_news(store, run):
+                join(store, run)
+
+
+def _has_news(store: Store, run: Run) -> bool:
+    followed = store.joins.transcripts(run.id)
+    news = [t for t in followed if not t.final and _seen(t) not in (None, t.seen)]
+    return bool(news) or store.joins.has_new_looks(run.id)
+
+
+def join(store: Store, run: Run) -> bool:
+    """Make one run of all that is known of `run` by now; False if another process is at it."""
+    with _alone(store.home) as alone:
+        if not alone:
+            return False
+        running = run.status == RunStatus.RUNNING
+        looks = store.joins.looks(run.id)
+        followed = store.joins.transcripts(run.id)
+        store.joins.undo(run.id)
+        wire = WireCalls.of(store, run.id)
+        for transcript in followed:
+            before = _seen(transcript)
+            try:
+                _name_calls(store, run, transcript)
+                view = _View(store, run, transcript, looks, wire, running=running)
+                store.joins.add(view.events())
+                view.keep()
+            except (RepoTraceError, OSError):
+                # What was read of it stands; it may be torn just now, or gone.
+                pass
+            over = run.status in (RunStatus.COMPLETED, RunStatus.FAILED)
+            store.joins.joined(run.id, transcript.path, before, final=over)
+        states = store.joins.states(run.id)
+        steps = store.joins.moments(run.id)
+        describe = _Describe(store)
+        store.joins.add(bind(run.id, steps, looks, states, running=running, describe=describe))
+        store.joins.finish(run.id)
+        return True
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[bool]:
+    """Whether no other process joins runs of this home."""
+    descriptor = os.open(home / "joining.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:  # a file system without locks
+            pass
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _name_calls(store: Store, run: Run, transcript: Transcript) -> None:
+    """Give what hooks have heard the ids that the session has for it, where they had none."""
+    steps = store.runs.steps(run.id)
+    if nameless(steps):
+        session = importer(transcript.format).read(Path(transcript.path))
+        store.joins.add(naming(run.id, steps, session))
+
+
+def _seen(transcript: Transcript) -> str | None:
+    """How the transcript is now; None if it is gone."""
+    facts = written(transcript.format, Path(transcript.path))
+    return None if facts is None else f"{facts[0]!r} {facts[1]}"
+
+
+class _Describe:
+    """Says in one line what differs between two states."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __call__(self, before: str, after: str) -> str:
+        try:
+            found = self._store.snapshots.operations(before, after)
+        except (RepoTraceError, OSError):
+            found = []
+        paths = [operation.path for operation in found]
+        more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
+        return f"Changed {', '.join(paths[:2])}{more}" if paths else "Files changed"
+
+
+@dataclass(slots=True)
+class _View:
+    """What one transcript tells of a run, on its way into the store."""
+
+    store: Store
+    run: Run
+    transcript: Transcript
+    looks: list[Look]
+    wire: WireCalls
+    running: bool
+    _files: Rebuilding | None = None
+    _rebuilder: Rebuilder | None = None
+    _older: set[str] = field(default_factory=set)
+    """Ids of steps from before the run."""
+    _messages: dict[str, list[Any]] = field(default_factory=dict)
+    """What models were shown in calls from before the run, by their ids."""
+    _begun: dict[str, Event] = field(default_factory=dict)
+    """How those runs of the transcript began that nothing new was told of yet."""
+    _open: dict[str, int] = field(default_factory=dict)
+    """Steps that may change files and have not ended, with their start."""
+    _quiet_since: int = 0
+    """When the last of such steps ended."""
+
+    def events(self) -> Iterator[Event]:
+        """What is new in it, or told again, as events of the run."""
+        for event in self.wire.compared(self._told()):
+            yield from self._with_files(event)
+
+    def _told(self) -> Iterator[Event]:
+        since = self.transcript.since
+        limit = None if since is None else since - _SLACK
+        for event in importer(self.transcript.format).read(Path(self.transcript.path)):
+            name = str(event.get("run"))
+            if limit is not None and event["kind"] == Kind.RUN_STARTED and event["time"] < limit:
+                self._begun[name] = event
+                continue
+            if limit is not None and self._is_older(event, limit):
+                continue
+            begun = self._begun.pop(name, None)
+            for each in (begun, event):
+                changed = None if each is None else self._of_run(each)
+                if changed is not None:
+                    yield changed
+
+    def keep(self) -> None:
+        """Keep the states that were rebuilt."""
+        files, rebuilder = self._files, self._rebuilder
+        if files is None or rebuilder is None:
+            return
+        files.flush()
+        if files.states[1:]:
+            rebuilder.keep(f"runs/{self.run.id}", files.states[1:], "rebuilt from a transcript")
+
+    # --- Which events -----------------------------------------------------------------------
+
+    def _is_older(self, event: Event, since: int) -> bool:
+        """Whether the event is of the time before the run: its session was taken up again."""
+        data, kind = event["data"], event["kind"]
+        if kind in (Kind.RUN_STARTED, Kind.RUN_UPDATED, Kind.RUN_ENDED, Kind.LOST):
+            return event["time"] < since
+        step = str(data.get("id") if kind.startswith("step_") else data.get("step_id") or "")
+        if kind == Kind.STEP_STARTED and event["time"] < since:
+            self._older.add(step)
+        older = step in self._older or (not step and event["time"] < since)
+        if kind == Kind.LLM:
+            self._shown(data, older=older)
+        return older
+
+    def _shown(self, data: dict[str, Any], *, older: bool) -> None:
+        """Keep the conversation of a call that is left out for the first that is not."""
+        before = self._messages.get(str(data.get("previous_id")))
+        if before is not None:
+            kept = data.get("kept")
+            data["messages"] = [
+                *before[: kept if isinstance(kept, int) else len(before)],
+                *(data.get("messages") or ()),
+            ]
+            for name in ("previous_id", "kept"):
+                data.pop(name, None)
+        if older:
+            self._messages = {str(data.get("id")): list(data.get("messages") or ())}
+
+    def _of_run(self, event: Event) -> Event | None:
+        """The event as one of this run; None for what the recorder knows better."""
+        kind, data = event["kind"], event["data"]
+        changed: Event = {**event, "run": self.run.id}
+        if kind == Kind.RUN_ENDED:
+            return None
+        if kind == Kind.STEP_ENDED and data.get("status") == StepStatus.INTERRUPTED:
+            # It says no more than that the transcript ends here.
+            return None if self.running else changed
+        if kind in (Kind.RUN_STARTED, Kind.RUN_UPDATED):
+            facts = {**data, "attributes": dict(data.get("attributes") or {})}
+            if kind == Kind.RUN_STARTED:
+                facts["attributes"]["transcript"] = Path(self.transcript.path).name
+                folder = facts.pop("workspace", None)
+                self._begin_files(str(folder or ""))
+            return {**changed, "kind": Kind.RUN_UPDATED, "data": facts, "weak": True}
+        return changed
+
+    # --- Their files ------------------------------------------------------------------------
+
+    def _begin_files(self, folder: str) -> None:
+        if self._files is not None:
+            return
+        rebuilder = Rebuilder(self.store.snapshots)
+        base = Base(None, self.run.base_commit, "no state was taken before the first step")
+        if self.run.base_state is not None:
+            with suppress(RepoTraceError):
+                tree = self.store.snapshots.state(self.run.base_state).tree
+                base = Base(tree, self.run.base_commit)
+        root = self.run.workspace or folder or NOWHERE
+        self._rebuilder = rebuilder
+        self._files = Rebuilding(rebuilder, f"runs/{self.run.id}", base, root)
+
+    def _with_files(self, event: Event) -> Iterator[Event]:
+        data, kind, files = event["data"], event["kind"], self._files
+        if files is None:
+            yield {**event, "data": _without_content(data)}
+            return
+        if kind == Kind.STEP_STARTED and data.get("step_type") in _STATEFUL:
+            self._catch_up(files, event["time"])
+            self._open[str(data.get("id"))] = event["time"]
+        if kind == Kind.FILE_READ:
+            yield {**event, "data": _read(files, data)}
+        elif kind == Kind.FILE_OPERATION:
+            change = files.operation(data)
+            facts = _without_content(data)
+            if change is not None:
+                facts |= _facts(change)
+            else:
+                facts["file_path"] = files.relative(data.get("file_path"))
+            yield {**event, "data": facts}
+        elif kind == Kind.COMMAND:
+            yield event
+            for number, change in enumerate(files.command(data)):
+                facts = {"step_id": data.get("step_id"), **_facts(change)}
+                yield _derived(event, Kind.FILE_OPERATION, facts, f"change {number}")
+        elif kind == Kind.STEP_ENDED:
+            name = str(data.get("id"))
+            state = files.ended(name)
+            if state is not None and state.get("state_quality") != StateQuality.MISSING:
+                yield {**_derived(event, Kind.STATE, state, "state"), "weak": True}
+            if self._open.pop(name, None) is not None:
+                self._quiet_since = max(self._quiet_since, event["time"])
+            yield event
+        else:
+            yield event
+
+    def _catch_up(self, files: Rebuilding, time: int) -> None:
+        """Go on from the files as they were seen since the last step, if they were."""
+        if self._open:
+            return
+        seen = None
+        for look in self.looks:
+            if look.until * 1000 > time:
+                break
+            if look.at * 1000 >= self._quiet_since:
+                seen = look
+        if seen is not None:
+            with suppress(RepoTraceError):
+                files.saw(self.store.snapshots.state(seen.state_id).tree)
+
+
+def _read(files: Rebuilding, data: Mapping[str, Any]) -> dict[str, Any]:
+    path = files.relative(data.get("file_path"))
+    facts = {**data, "file_path": path}
+    # Only a content that a state holds can be shown again.
+    if facts.get("object_id") and facts["object_id"] != files.object_id(str(path)):
+        del facts["object_id"]
+    return facts
+
+
+def _without_content(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in _CONTENT}
+
+
+def _facts(change: Change) -> dict[str, Any]:
+    return {
+        "file_path": posixpath.normpath(change.path),
+        "operation_type": change.kind,
+        "before_id": change.before_id,
+        "after_id": change.after_id,
+        **change.facts,
+    }
+
+
+def _derived(event: Event, kind: Kind, data: dict[str, Any], name: str) -> Event:
+    """Another event at the time of one, with an id of its own."""
+    found: Event = {
+        "id": f"{event['id']} {name}",
+        "run": str(event.get("run")),
+        "kind": kind,
+        "time": event["time"],
+        "data": data,
+        "raw": True,
+    }
+    return found

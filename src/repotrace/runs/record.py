@@ -1,0 +1,325 @@
+"""`record`: a run of any agent, seen from outside while it works.
+
+The command gets the terminal and runs as it would without us. Threads of ours look at the files
+when something has changed, and at what the agent writes down itself; all that is seen is in the
+journal at once. `joining` makes one run of it, now and then while the command runs and at its end;
+if we are killed, whoever reads the run next does it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from repotrace import config
+from repotrace.errors import RepoTraceError
+from repotrace.journal import Journal
+from repotrace.records.command import CommandSpec
+from repotrace.records.events import (
+    RECORDER_VARIABLE,
+    RUN_VARIABLE,
+    WORKSPACE_VARIABLE,
+    Kind,
+)
+from repotrace.records.run import Run, RunStatus
+from repotrace.runs import joining
+from repotrace.runs.following import Found, Sessions
+from repotrace.runs.recorder import ExecutionRecorder
+from repotrace.runs.sessions import written
+from repotrace.runs.watching import Looker, Watch
+from repotrace.storage import Store
+from repotrace.system.descendants import descendants
+from repotrace.system.foreground import run_in_foreground, shell_code
+from repotrace.system.lookup import candidates, command_line, resolve, spawn_failure
+from repotrace.system.plugin_environment import with_plugin
+
+SOURCE = "record"
+"""The source of runs of commands that are no agents we know."""
+
+_PACE = 0.015
+"""Seconds between two looks at whether a transcript has grown."""
+_SEARCH = (0.2, 1.0)
+"""Seconds between two searches for transcripts: before one is found, and then."""
+_JOIN = 2.0
+"""Seconds between two joinings, at least."""
+_SHARE = 10
+"""A joining, or a search, may take one part in so many of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be recorded."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    cwd: Path
+    agent: str | None = None
+    """None: found out."""
+    task: str | None = None
+    tags: tuple[str, ...] = ()
+    proxy: bool = False
+    upstream: str | None = None
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What became of the command."""
+
+    run_id: str
+    code: int
+    """Its exit code, as a shell has it."""
+    run: Run | None = None
+    """As it is stored; None where it could not be read."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be recorded, for people."""
+
+
+class CannotStart(RepoTraceError):
+    """The command cannot be started."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+        """The exit code that a shell has for it."""
+
+
+class Recording:
+    """One run while its command runs. Entering it takes the state before the first step."""
+
+    def __init__(self, store: Store, wish: Wish) -> None:
+        self._store, self._wish = store, wish
+        self.workspace = config.workspace_for(wish.cwd, wish.environ)
+        self._recorder = ExecutionRecorder(store, folder=self.workspace, states=False)
+        self.run_id = self._recorder.run_id
+        self._journal = Journal(
+            self._recorder.journal_folder,
+            redact=None if self._recorder.redactor is None else self._recorder.redactor.redact,
+        )
+        self._looker = Looker(
+            store.home / "snapshots.git", self.workspace, self.run_id, self._journal
+        )
+        self._watch = Watch(self.workspace, self._changed)
+        self._sessions = Sessions(
+            self.workspace, wish.argv, wish.environ, time.time(), agent=wish.agent
+        )
+        self._since = time.time_ns()
+        self._known_agent: str | None = None
+        self._pid = 0
+        self._stop = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="repotrace-follow", daemon=True)
+        self._joiner = threading.Thread(target=self._join_now_and_then, daemon=True)
+        self._news = threading.Event()
+        self._resources = ExitStack()
+        self.added: list[str] = []
+        """What was put into the command line of the agent, and why."""
+        self.problems: list[str] = []
+
+    @property
+    def agent(self) -> str | None:
+        """The agent, as far as it is known by now."""
+        return self._sessions.agent
+
+    # --- Begin and end ----------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Begin the run. Raises CannotStart, and begins none, for what is no command here."""
+        wish = self._wish
+        spec = CommandSpec(argv=wish.argv, cwd=os.fspath(wish.cwd), env=dict(wish.environ))
+        program = command_line(spec)[0]
+        if resolve(program, spec) is None:
+            exists = any(Path(wish.cwd, name).exists() for name in candidates(program, spec))
+            number = errno.EACCES if exists else errno.ENOENT
+            raise CannotStart(spawn_failure(number, program, spec), 126 if exists else 127)
+        self._recorder.begin(
+            source=self.agent or SOURCE,
+            agent=self.agent,
+            task=wish.task,
+            tags=list(wish.tags) or None,
+            parent_run_id=wish.environ.get(RUN_VARIABLE),
+            attributes={"command": list(wish.argv), "recorder": SOURCE},
+        )
+        self._known_agent = self.agent
+        if self._looker.base() is None:
+            self.problems.append(f"the files are not kept: {self._looker.problem}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._news.set()
+        self._watch.stop()
+        self._resources.close()
+        self._journal.close()
+        self._recorder.close()
+
+    def run(self) -> Recorded:
+        """Run the command to its end. Raises CannotStart, or RepoTraceError if it cannot be
+        relayed."""
+        env = self._environment()
+        spec = CommandSpec(argv=self._wish.argv, cwd=os.fspath(self._wish.cwd), env=env)
+        argv = command_line(spec)
+        if self._wish.proxy:
+            env, argv = self._relayed(env, argv)
+        try:
+            status = run_in_foreground(argv, env, before=self._watch.start, started=self._started)
+        except OSError as error:
+            failure = spawn_failure(error.errno or 0, argv[0], spec)
+            self._end(RunStatus.FAILED, failure)
+            raise CannotStart(failure, 127 if error.errno == errno.ENOENT else 126) from error
+        return Recorded(self.run_id, shell_code(status))
+
+    def conclude(self, recorded: Recorded) -> Recorded:
+        """Take in what is left when the command has ended. What is not done when this is
+        interrupted is done by whoever reads the run."""
+        self._stop.set()
+        self._news.set()
+        self._resources.close()
+        try:
+            for thread in (self._follower, self._joiner):
+                thread.join()
+            self._watch.stop()
+            self._search(last=True)
+            self._looker.look()
+        finally:
+            code = recorded.code
+            ended = RunStatus.COMPLETED if code == 0 else RunStatus.FAILED
+            if code in (130, 143, 129, 137):
+                ended = RunStatus.INTERRUPTED
+            self._end(ended, None if code == 0 else f"exit code {code}")
+        with suppress(RepoTraceError, OSError):
+            self._store.runs.ingest(wait=True)
+            run = self._store.runs.named(self.run_id)
+            if run is not None:
+                joining.join(self._store, run)
+                recorded.run = self._store.runs.named(self.run_id)
+        self._looker.close()
+        recorded.problems = self.problems
+        return recorded
+
+    def _end(self, status: str, error: str | None) -> None:
+        self._recorder.end(status, error=error)
+        self._journal.close()
+
+    # --- The command ------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        """That of the command: its pytest tells outcomes, its traced programs join the run."""
+        env = with_plugin(
+            self._wish.environ,
+            journal=self._recorder.journal_folder,
+            run_id=self.run_id,
+            step_id=None,
+            command_id=None,
+        )
+        env["REPOTRACE_HOME"] = os.path.abspath(self._store.home)  # noqa: PTH100 - links kept
+        env[WORKSPACE_VARIABLE] = os.fspath(self.workspace)
+        env[RECORDER_VARIABLE] = SOURCE
+        return env
+
+    def _relayed(self, env: dict[str, str], argv: list[str]) -> tuple[dict[str, str], list[str]]:
+        from repotrace.runs.wire_recording import WireRecording
+
+        wire = WireRecording(
+            run_id=self.run_id,
+            journal=self._journal,
+            agent=self.agent,
+            environ=self._wish.environ,
+            upstream=self._wish.upstream,
+            look=self._looker.look,
+        )
+        self._resources.enter_context(wire)
+        env, argv = wire.for_child(env, argv)
+        self.added = list(wire.added)
+        self._recorder.update(attributes={"wire": True})
+        return env, argv
+
+    def _started(self, pid: int) -> None:
+        self._pid = pid
+        self._follower.start()
+        self._joiner.start()
+
+    # --- While it runs ----------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self._looker.look(always=False)
+        self._news.set()
+
+    def _follow(self) -> None:
+        """Look at the files whenever a transcript has grown."""
+        sizes: dict[Path, Any] = {}
+        next_search = 0.0
+        while not self._stop.wait(_PACE):
+            now = time.monotonic()
+            if now >= next_search:
+                with suppress(Exception):
+                    self._search()
+                took = time.monotonic() - now
+                usual = _SEARCH[1 if self._sessions.found else 0]
+                next_search = time.monotonic() + max(usual, took * _SHARE)
+            grown = False
+            for found in list(self._sessions.found.values()):
+                facts = written(found.format, found.path)
+                if facts != sizes.get(found.path):
+                    sizes[found.path], grown = facts, True
+            if grown:
+                self._looker.look()
+                self._news.set()
+                # A large work tree is not looked at all the time.
+                self._stop.wait(self._looker.took)
+
+    def _search(self, *, last: bool = False) -> None:
+        processes = descendants(self._pid) if self._pid else []
+        for found in self._sessions.look(processes, last=last):
+            self._tell(found)
+        if self.agent is not None and self.agent != self._known_agent:
+            self._known_agent = self.agent
+            self._recorder.update(agent=self.agent)
+
+    def _tell(self, found: Found) -> None:
+        facts = {"path": os.fspath(found.path), "format": found.format, "since": self._since}
+        self._journal.write(Kind.FOLLOWED, self.run_id, facts)
+
+    def _join_now_and_then(self) -> None:
+        store = Store(self._store.home, self._store.reports.root)
+        pause = _JOIN
+        while not self._stop.wait(pause):
+            if not self._news.is_set():
+                continue
+            self._news.clear()
+            begun = time.monotonic()
+            with suppress(Exception):
+                store.runs.ingest()
+                run = store.runs.named(self.run_id)
+                if run is not None:
+                    joining.join(store, run)
+            pause = max(_JOIN, (time.monotonic() - begun) * _SHARE)
+        store.close()
+
+
+def counted(run: Run) -> list[str]:
+    """What there is in a run, in short: `14 steps`, `2 files`, `tests passed`."""
+    totals = run.totals
+    facts = [_number(totals.steps, "step")]
+    if totals.files_modified:
+        facts.append(_number(totals.files_modified, "file"))
+    if totals.tests_failing:
+        facts.append(f"{_number(totals.tests_failing, 'test')} failed")
+    elif totals.tests:
+        facts.append("tests passed")
+    return facts
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -168,10 +168,10 @@ class Traffic:
         found = self._known_run(ask)
         if found is None:
             found = self._new_run(sent, ask)
-            version = sent.headers.get("user-agent", "").partition("/")[2].split(" ")[0]
-            facts: Record = {"agent_version": version} if self._named(sent, ask) else {}
             yield found.builder.started(
-                sent.time, cwd=self._folder or agents.folder_of(ask), **facts
+                sent.time,
+                cwd=self._folder or agents.folder_of(ask),
+                agent_version=agents.version_of(sent.headers),
             )
         elif not found.builder.cwd and agents.folder_of(ask):
             yield found.builder.started(sent.time, cwd=agents.folder_of(ask))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.events import Click, Resize
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -32,6 +33,13 @@ class LinesView(ScrollView, can_focus=True):
         Binding("enter,space", "unfold", show=False),
         Binding("x", "unfold_all", show=False),
     ]
+
+    class Resized(Message):
+        """There is another width for it."""
+
+        def __init__(self, view: LinesView) -> None:
+            super().__init__()
+            self.view = view
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -144,12 +152,21 @@ class LinesView(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         self._look()
 
+    def action_scroll_end(self) -> None:
+        """To the very end, however long what is before it turns out to be."""
+        row = -1
+        while row != self.max_scroll_y:
+            row = self.max_scroll_y
+            self.scroll_to(0, row, animate=False, force=True)
+            self._look()
+
     def on_resize(self, event: Resize) -> None:
         """Fold anew for another width."""
         row = self.scroll_offset.y
         self._forget()
         self._look()
         self.scroll_to(0, min(row, self._tops[-1]), animate=False)
+        self.post_message(self.Resized(self))
 
     # --- Folding ------------------------------------------------------------------------------
 

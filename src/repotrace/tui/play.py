@@ -114,6 +114,7 @@ class PlayApp(App[None]):
 
     def __init__(self, run: PlayedRun, options: PlayOptions | None = None) -> None:
         super().__init__()
+        self.animation_level = "none"
         self.played = run
         self.options = options or PlayOptions()
         if self.options.colourless:
@@ -201,10 +202,13 @@ class PlayApp(App[None]):
         self.call_after_refresh(self._show)
 
     def on_resize(self, event: Resize) -> None:
-        """A diff has two sides or one."""
+        """A file beside the tree, or in its place."""
         self.query_one("#files").set_class(event.size.width < 120, "narrow")
-        if self.tab == DIFF:
-            self.call_after_refresh(self._show, stay=True)
+
+    def on_lines_view_resized(self, event: LinesView.Resized) -> None:
+        """A diff has two sides or one."""
+        if event.view is self.view and self.tab == DIFF:
+            self._read(stay=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While something is asked, keys belong to the answer."""
@@ -426,9 +430,10 @@ class PlayApp(App[None]):
 
     def action_diff(self) -> None:
         """From the marked step to this one; again: of this step."""
-        self._between = not (self.tab == DIFF and self._between)
+        has_mark = self.steps.mark is not None
+        self._between = has_mark and not (self.tab == DIFF and self._between)
         self.action_tab(DIFF)
-        if self.steps.mark is None:
+        if not has_mark:
             self.say([Span("m marks a step; then d shows what is different since")])
 
     @work(exclusive=True, group="restore")

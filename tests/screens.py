@@ -1,0 +1,127 @@
+"""The terminal screen of `play`, driven by keys as by a person, and what it shows as text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from repotrace.read.playing import PlayedRun
+from repotrace.storage import Store
+from repotrace.tui.bars import LineBar, Prompt, TabBar
+from repotrace.tui.file_tree import FileTree
+from repotrace.tui.lines_view import LinesView
+from repotrace.tui.play import PlayApp, PlayOptions
+from repotrace.tui.step_list import StepList
+
+WIDE, NARROW = (190, 40), (80, 24)
+
+
+class Screen:
+    """The screen, once all that was pressed has been done."""
+
+    def __init__(self, app: PlayApp, pilot: Pilot[None]) -> None:
+        self.app = app
+        self._pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """Press keys one after another, each when the one before has been done."""
+        for key in keys:
+            await self._pilot.press(key)
+            await self.settle()
+
+    async def type(self, text: str) -> None:
+        """Write something and press Enter."""
+        await self.press(*("space" if letter == " " else letter for letter in text), "enter")
+
+    async def settle(self) -> None:
+        """Wait until nothing is being read."""
+        for _ in range(2):
+            await self._pilot.pause()
+            await self.app.workers.wait_for_complete()
+        await self._pilot.pause()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that comes by itself."""
+        for _ in range(1_000):
+            if condition():
+                return
+            await self._pilot.pause(0.02)
+        raise AssertionError("it did not come")
+
+    async def resize(self, width: int, height: int) -> None:
+        """Another size of the terminal."""
+        await self._pilot.resize_terminal(width, height)
+        await self.settle()
+
+    # --- What it shows ------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        return self.app.number
+
+    @property
+    def steps(self) -> str:
+        """The part of the list that is in sight."""
+        return rows(self.app.query_one(StepList))
+
+    @property
+    def view(self) -> str:
+        """The part of the right side that is in sight."""
+        return rows(self.app.view)
+
+    @property
+    def content(self) -> str:
+        return rows(self.app.content)
+
+    @property
+    def tree(self) -> str:
+        return rows(self.app.query_one(FileTree))
+
+    @property
+    def tabs(self) -> str:
+        return rows(self.app.query_one(TabBar))
+
+    @property
+    def foot(self) -> str:
+        return self.app.query_one("#foot", LineBar).text
+
+    @property
+    def asks(self) -> bool:
+        return self.app.query_one(Prompt).has_class("asking")
+
+    @property
+    def all(self) -> str:
+        """Everything that any part of the screen shows."""
+        kinds = (LineBar, StepList, LinesView, FileTree)
+        shown = [w for kind in kinds for w in self.app.screen.query(kind) if w.display]
+        return "\n".join(rows(widget) for widget in shown)
+
+
+def rows(widget: Widget) -> str:
+    """What a widget shows, row by row."""
+    found = (widget.render_line(y).text.rstrip() for y in range(widget.size.height))
+    return "\n".join(found).rstrip("\n")
+
+
+def play(
+    store: Store,
+    script: Callable[[Screen], Awaitable[None]],
+    *,
+    size: tuple[int, int] = (120, 36),
+    **options: Any,
+) -> PlayApp:
+    """Open the screen on the newest run, and do what `script` does."""
+
+    async def main() -> PlayApp:
+        app = PlayApp(PlayedRun(store, store.runs.get()), PlayOptions(**options))
+        async with app.run_test(size=size) as pilot:
+            screen = Screen(app, pilot)
+            await screen.settle()
+            await script(screen)
+        return app
+
+    return asyncio.run(main())

@@ -60,7 +60,8 @@ def failing_tests(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 def parse(text: str) -> TestLog | None:
     """What a test runner reports in `text`; None if it is the output of no known runner."""
-    plain = _escapes().sub("", text).replace("\r\n", "\n")
+    plain = _escapes().sub("", text) if "\x1b" in text else text
+    plain = plain.replace("\r\n", "\n")
     logs = [log for read in _READERS.values() if (log := read(plain)) is not None]
     return next((log for log in logs if log.failures), logs[0] if logs else None)
 

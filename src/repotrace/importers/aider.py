@@ -31,7 +31,7 @@ _ADDED = re.compile(r"Added (.+) to (?:the chat|read-only files)\.?")
 _ASKED_TO_ADD = re.compile(r"Add (?:file|these files) to the chat\?(?:.*:)? [yaYA](?:es|ll)?")
 _COMMIT = re.compile(r"Commit ([0-9a-f]{6,40}) (.*)")
 _UNDONE = re.compile(r"(?:Removed: |(?:The above c|C)ommit )([0-9a-f]{6,40})(?: .*|$)")
-_APPLIED = re.compile(r"Applied edit to (.+)")
+_APPLIED = "Applied edit to "
 _CREATED = re.compile(r"(?:Create new file\?|Allow creation of new file).*\b[yaYA](?:es|ll)?$")
 _UNFITTING = re.compile(
     r"#* ?(?:SearchReplaceNoExactMatch: )?This SEARCH block failed to exactly match lines in (.+)"
@@ -203,7 +203,7 @@ class _Chat:
 
     def _edits(self, text: str, form: str, told: list[str]) -> list[tuple[str, Result]]:
         """The changes that were applied or failed, by path."""
-        applied = [match[1].strip() for line in told if (match := _APPLIED.fullmatch(line))]
+        applied = list(_applied(told))
         failed = _failed(told)
         if not applied and not failed:
             return []
@@ -236,7 +236,7 @@ class _Chat:
     def _told(self, lines: list[str]) -> Events:
         builder = self._builder
         rest: list[str] = []
-        edited = [match[1].strip() for line in lines if (match := _APPLIED.fullmatch(line))]
+        edited = list(_applied(lines))
         has_output = any(_OUTPUT.fullmatch(line) for line in lines)
         linted = next(islice(_commits(lines), 1, 2), None)
         for place, line in enumerate(lines):
@@ -347,11 +347,16 @@ class _Chat:
         yield from self._builder.result(name, self._tick(), Result(line, operations=back))
 
 
+def _applied(told: Sequence[str]) -> Iterator[str]:
+    """The paths that were changed."""
+    return (line.removeprefix(_APPLIED).strip() for line in told if line.startswith(_APPLIED))
+
+
 def _commits(told: Sequence[str]) -> Iterator[str]:
     """The commits behind a change; what a person had changed is committed before it."""
     edited = False
     for line in told:
-        edited = edited or bool(_APPLIED.fullmatch(line) or _UNFITTING.match(line))
+        edited = edited or line.startswith(_APPLIED) or bool(_UNFITTING.match(line))
         match = _COMMIT.match(line) if edited else None
         if match is not None:
             yield match[1]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from repotrace.errors import ImportFailed
 from repotrace.importers.lines import LINE_LIMIT, Progress, opened
 
 START = re.compile(rb"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
+_MAY_START = b"# aider"
+_CHUNK = 1 << 20
 _LONGEST_QUOTE = 5_000
 """Lines of an output that Aider quoted as one text, so that only the first is marked."""
 _CHAT_LIMIT = LINE_LIMIT
@@ -24,6 +26,10 @@ TOKENS = re.compile(
 )
 RUNNING = ("/run ", "/test", "/git ", "!")
 """What the user says to have something run."""
+
+
+_MARKS = ("####", ">")
+"""How lines begin that may be the user's or Aider's own."""
 
 
 class Block(NamedTuple):
@@ -46,22 +52,37 @@ def chats(path: Path, progress: Progress) -> Iterator[tuple[str, list[str], int]
     size = left = 0
     with opened(path) as stream:
         try:
-            while raw := stream.readline(LINE_LIMIT):
-                progress(len(raw))
-                match = START.fullmatch(raw) if raw.startswith(b"# aider") else None
+            for part in _parts(stream, progress):
+                match = START.fullmatch(part) if part.startswith(b"# aider") else None
                 if match is not None:
                     if started is not None:
                         yield started, lines, left
                     started, lines, size, left = match[1].decode(), [], 0, 0
                 elif size < _CHAT_LIMIT:
-                    size += len(raw)
-                    lines.append(raw.decode(errors="replace").removesuffix("\n"))
+                    size += len(part)
+                    lines += part.decode(errors="replace").removesuffix("\n").split("\n")
                 else:
-                    left += 1
+                    left += part.count(b"\n") + (not part.endswith(b"\n"))
         except (OSError, EOFError, ValueError) as error:
             raise ImportFailed(f"{path} cannot be read further: {error}.") from error
     if started is not None:
         yield started, lines, left
+
+
+def _parts(stream: IO[bytes], progress: Progress) -> Iterator[bytes]:
+    """The lines of a history: those that may begin a chat alone, what is between them as one."""
+    while chunk := stream.read(_CHUNK):
+        chunk += stream.readline(LINE_LIMIT)
+        progress(len(chunk))
+        at = 0
+        while at < len(chunk):
+            begins = chunk.startswith(_MAY_START, at)
+            if begins:
+                end = chunk.find(b"\n", at) + 1 or len(chunk)
+            else:
+                end = chunk.find(b"\n" + _MAY_START, at) + 1 or len(chunk)
+            yield chunk[at:end]
+            at = end
 
 
 def blocks_of(lines: Sequence[str]) -> list[Block]:
@@ -73,8 +94,15 @@ def _blocks(lines: Sequence[str]) -> Iterator[Block]:
     """The parts of a chat. Whatever is marked neither as the user's nor as Aider's own is the
     model's."""
     block: Block | None = None
-    at = 0
-    while at < len(lines):
+    at, end = 0, len(lines)
+    while at < end:
+        if block is not None and block.kind == "text":
+            begin = at
+            while at < end and not lines[at].startswith(_MARKS):
+                at += 1
+            if begin < at:
+                block.lines.extend(lines[begin:at])
+                continue
         kind, shown = _kind(lines, at, block)
         length = _quoted(lines, at) if kind == "tool" and not lines[at].endswith("  ") else 1
         if not (kind == "text" and not shown.strip() and (block is None or block.kind != "text")):

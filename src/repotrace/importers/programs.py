@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from repotrace.importers.shell import Opaque, Simple, simple_commands
 
@@ -56,6 +57,8 @@ _TESTING = {
 }
 _WRAPPERS = frozenset(["uv run", "poetry run", "pipenv run", "hatch run", "bundle exec", "pdm run"])
 SHELLS = frozenset(["bash", "sh", "zsh", "dash"])
+_REMEMBERED = 1 << 16
+"""Characters of a script up to which it is remembered for a while: several ask for it."""
 
 
 def inner(command: Simple) -> tuple[list[str], bool]:
@@ -83,11 +86,17 @@ def inner(command: Simple) -> tuple[list[str], bool]:
 def program(argv: Sequence[str]) -> str:
     """The name of the program, without folder and version: `python` for `/usr/bin/python3.12`."""
     name = posixpath.basename(argv[0]) if argv else ""
-    return re.sub(r"^(python|pypy|pip)[\d.]*$", r"\1", name).replace("pypy", "python")
+    if name.startswith("p"):
+        name = re.sub(r"^(python|pypy|pip)[\d.]*$", r"\1", name).replace("pypy", "python")
+    return name
 
 
 def is_test_command(script: str) -> bool:
     """Whether the script runs tests, by the names of the programs in it."""
+    return _known_test(script) if len(script) < _REMEMBERED else _runs_tests(script)
+
+
+def _runs_tests(script: str) -> bool:
     try:
         commands = simple_commands(script)
     except Opaque:
@@ -95,6 +104,9 @@ def is_test_command(script: str) -> bool:
             re.search(r"\b(?:pytest|unittest|jest|vitest|go test|cargo test)\b", script) is not None
         )
     return any(_is_test(inner(command)[0]) for command in commands)
+
+
+_known_test = lru_cache(maxsize=64)(_runs_tests)
 
 
 def _is_test(argv: Sequence[str]) -> bool:
@@ -120,10 +132,12 @@ def _is_test(argv: Sequence[str]) -> bool:
 def command_key(script: str) -> str:
     """What two commands have in common that try the same thing: without options for display."""
     text = re.sub(r"^(?:\s*cd\s+\S+\s*(?:&&|;)\s*)+", "", script.strip())
-    text = re.sub(r"\s*(?:2>&1\s*)?\|\s*(?:tail|head|less|more|cat)\b[^|;&]*$", "", text)
-    text = re.sub(
-        r"\s+(?:2>&1|-q|-v|-vv|-x|-s|--tb=\w+|-ra|--no-header|--color=\w+)(?=\s|$)", "", text
-    )
+    if "|" in text:
+        text = re.sub(r"\s*(?:2>&1\s*)?\|\s*(?:tail|head|less|more|cat)\b[^|;&]*$", "", text)
+    if "-" in text or "2>&1" in text:
+        text = re.sub(
+            r"\s+(?:2>&1|-q|-v|-vv|-x|-s|--tb=\w+|-ra|--no-header|--color=\w+)(?=\s|$)", "", text
+        )
     return " ".join(text.split())
 
 

@@ -40,6 +40,7 @@ fields of `ClaimedContent`; the step between importer and store takes them out.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, NotRequired, TypedDict
 
 RUN_VARIABLE = "REPOTRACE_RUN"
@@ -413,7 +414,8 @@ def derived_id(time: int, *names: str) -> str:
 
     The same arguments give the same id, in every process.
     """
-    return f"{max(time, 0) // 1000:014x}{_digest(names)[:18]}"
+    microseconds = time // 1000 if time > 0 else 0
+    return f"{microseconds:014x}{_digest(names)[:18]}"
 
 
 def derived_run_id(source: str, source_id: str) -> str:
@@ -422,6 +424,12 @@ def derived_run_id(source: str, source_id: str) -> str:
 
 
 def _digest(names: tuple[str, ...]) -> str:
+    found: str = _sha256()("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()
+    return found
+
+
+@cache
+def _sha256() -> Any:
     from hashlib import sha256  # milliseconds that a writer without imports need not pay
 
-    return sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256

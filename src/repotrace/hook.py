@@ -100,6 +100,8 @@ class Heard(NamedTuple):
     """Why the tool failed; None if it did not, as far as the agent tells."""
     prompt: str
     model: str
+    resumed: bool
+    """The session goes on that of another one, whose beginning it repeats."""
 
 
 def read(descriptor: int) -> tuple[bytes, bytes]:
@@ -135,6 +137,7 @@ def heard(head: bytes, tail: bytes = b"") -> Heard | None:
         _failure(told),
         _text(told, "prompt"),
         _text(told, "model"),
+        _text(told, "source") in ("resume", "fork"),
     )
 
 

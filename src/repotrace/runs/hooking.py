@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -162,7 +163,9 @@ class _Session:
             facts |= {"base_commit": commit} if commit else {}
         self._write(Kind.RUN_STARTED if place.own else Kind.RUN_UPDATED, facts)
         if told.transcript:
-            self._write("followed", {"path": told.transcript, "format": self._agent})
+            followed = {"path": told.transcript, "format": self._agent}
+            since = {"since": self._arrived} if told.resumed else {}
+            self._write(Kind.FOLLOWED, followed | since)
         if place.own and told.moment in (hook.BEGIN, hook.PROMPT, hook.BEFORE):
             self._write(Kind.STATE, self._taken("before the first step"))
 
@@ -211,14 +214,13 @@ class _Session:
         self._look(self._taken("at the end"))
         if not self._place.own:
             return
-        if not os.path.isfile(self._told.transcript):  # noqa: PTH113 - a text
-            self._write(Kind.RUN_ENDED, {"status": "completed"})
-            return
-        # The session tells better how it ended, and is read when this hook has answered.
-        from repotrace.system.ourselves import start_detached
+        self._write(Kind.RUN_ENDED, {"status": "completed"})
+        if os.path.isfile(self._told.transcript):  # noqa: PTH113 - a text
+            # It is not complete while the agent waits for us.
+            from repotrace.system.ourselves import start_detached
 
-        home, run_id = os.fspath(self._place.home), self._place.run_id
-        start_detached(["hook", "--join", home, run_id, json.dumps(_speaker())], os.environ)
+            home, run_id = os.fspath(self._place.home), self._place.run_id
+            start_detached(["hook", "--join", home, run_id, json.dumps(_speaker())], os.environ)
 
     # --- Parts ------------------------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class _Session:
         """Tell of files that belong to no step."""
         if state.get("state_id"):
             facts = {"state_id": state["state_id"], "until": time.time_ns()}
-            self._write("look", facts, self._arrived)
+            self._write(Kind.LOOK, facts, self._arrived)
 
     def _id_of_call(self) -> str:
         return derived_id(0, self._place.run_id, "hook", self._told.call_id)
@@ -277,23 +279,24 @@ def _state(place: _Place, message: str) -> dict[str, Any]:
 
 # --- After the session ----------------------------------------------------------------------
 
-_LINGERING = 10.0
+LINGERING = 10.0
 """Seconds that an agent is waited for which has told that its session is over."""
 
 
 def _join(home: str, run_id: str, speaker: str) -> None:
     """Join what hooks wrote with the session's own account, once the agent has written it."""
-    from importlib import import_module
-
+    from repotrace.runs.joining import join
     from repotrace.storage import Store
     from repotrace.system.liveness import lives
 
     os.nice(10)
     facts = json.loads(speaker)
-    until = time.monotonic() + _LINGERING
+    until = time.monotonic() + LINGERING
     while time.monotonic() < until and lives(facts["pid"], started=facts.get("pid_started")):
         time.sleep(0.05)
-    store = Store(Path(home))
-    store.runs.ingest(wait=True)
-    import_module("repotrace.runs.joining").join(store, run_id)
-    store.snapshots.finish()
+    with closing(Store(Path(home))) as store:
+        store.runs.ingest(wait=True)
+        run = store.runs.named(run_id)
+        if run is not None:
+            join(store, run)
+            store.snapshots.finish()

@@ -28,7 +28,7 @@ from repotrace.storage.rows import (
     moment,
     text,
 )
-from repotrace.storage.said import Said, words_of
+from repotrace.storage.said import Said, listed, words_of
 from repotrace.storage.texts import TextPool, to_json
 
 if TYPE_CHECKING:
@@ -204,11 +204,11 @@ class Intake:
             run.set("outcome", text(data["outcome"]))
             run.set("outcome_given", 1)
         self._name_source(run, said)
-        for tag in _listed(data.get("tags")):
+        for tag in listed(data.get("tags")):
             self._connection.execute(
                 "INSERT OR IGNORE INTO run_tags (run_id, tag) VALUES (?, ?)", (run_id, bound(tag))
             )
-        models = _listed(data.get("models"))
+        models = listed(data.get("models"))
         if models:
             known = json.loads(run.values.get("models") or "[]")
             run.set("models", to_json(list(dict.fromkeys([*known, *models]))))
@@ -367,6 +367,8 @@ class Intake:
             self._note_state(said, "", when, state_id, quality)
             return
         row = self._step(run, step_id, said)
+        if when == "end" and self._is_seen(row) and quality != StateQuality.EXACT:
+            return
         reason = text(data.get("state_reason"))
         self._note_state(said, str(row.values["id"]), when, state_id, quality)
         if when == "start":
@@ -376,6 +378,10 @@ class Intake:
             row.set("state_quality", quality)
             row.clear("state_reason")
         row.set("state_reason", reason, weak=said.weak)
+
+    def _is_seen(self, row: Row) -> bool:
+        """Whether the files after a step were seen, which nobody knows better."""
+        return not self._whole and row.values.get("state_quality") == StateQuality.EXACT
 
     def _note_state(
         self, said: Said, step_id: str, when: str, state_id: str | None, quality: str
@@ -520,12 +526,6 @@ def _name(data: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise Unusable("no id of a step")
     return name
-
-
-def _listed(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 _ACTS: dict[str, Callable[[Intake, Row, Said], object]] = {

@@ -48,3 +48,10 @@ def words_of(message: Mapping[str, Any]) -> str | None:
         and isinstance(part.get("text"), str)
     ]
     return "\n".join(parts) or None
+
+
+def listed(value: Any) -> list[str]:
+    """The texts of a list, or one text alone; none of anything else."""
+    if isinstance(value, str):
+        return [value]
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -11,6 +11,7 @@ from repotrace.readable import seconds
 from repotrace.records.run import FAILING, ExecutionStep, StepCommand, StepStatus, TestOutcome
 from repotrace.runs.export.selection import Selection
 
+_LIMIT = 60_000
 _OUTCOMES = {"passed": "tests pass", "failed": "tests fail", "not-run": "no tests were run"}
 
 
@@ -33,6 +34,11 @@ class Account:
         self.numbers = {step.id: step.step_number for step in selection.steps}
 
     @property
+    def limit(self) -> int:
+        """Bytes of a text that a page shows."""
+        return self.selection.options.max_bytes or _LIMIT
+
+    @property
     def title(self) -> str:
         """What was asked, or the id."""
         return (self.run.task or "").strip().split("\n")[0] or f"Run {self.run.id}"
@@ -43,8 +49,19 @@ class Account:
         return _OUTCOMES.get(self.run.outcome or "", self.run.outcome or "no tests were seen")
 
     @property
+    def broken(self) -> str:
+        """`1 test broken by step 6`: what blame found; empty for nothing."""
+        named = [blame for blame in self.selection.blames if blame.named and not blame.repaired]
+        if not named:
+            return ""
+        steps = sorted({step.number for blame in named for step in blame.steps})
+        tests = "1 test" if len(named) == 1 else f"{len(named)} tests"
+        noun = "step" if len(steps) == 1 else "steps"
+        return f"{tests} broken by {noun} {', '.join(map(str, steps[:5]))}"
+
+    @property
     def is_good(self) -> bool | None:
-        """Whether the tests pass at the end; None: not known."""
+        """Whether the tests pass at the end, as the run saw them; None: not known."""
         return {"passed": True, "failed": False}.get(self.run.outcome or "")
 
     @cached_property

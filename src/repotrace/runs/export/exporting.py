@@ -48,9 +48,22 @@ def _report_markdown(store: Store, report: BugReport, options: ExportOptions) ->
     return report_markdown(report, brief=options.brief).encode("utf-8", "backslashreplace")
 
 
+def _run_html(selection: Selection) -> bytes:
+    from repotrace.runs.export.html import run_page
+
+    return run_page(selection).encode("utf-8", "backslashreplace")
+
+
+def _report_html(store: Store, report: BugReport, options: ExportOptions) -> bytes:
+    from repotrace.runs.export.report_html import report_page
+
+    return report_page(store, report, options).encode("utf-8", "backslashreplace")
+
+
 EXPORTERS: Mapping[Format, Exporter] = {
     "json": Exporter(".json", _run_json, _report_json),
     "markdown": Exporter(".md", _run_markdown, _report_markdown),
+    "html": Exporter(".html", _run_html, _report_html),
 }
 
 

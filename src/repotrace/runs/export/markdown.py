@@ -108,7 +108,10 @@ class _Page:
         yield f"# {md.inline(one_line(account.title, 120))}"
         yield ""
         totals = account.run.totals
-        facts = [f"{mark}**{md.inline(account.outcome)}**", _many(totals.steps, "step")]
+        facts = [f"{mark}**{md.inline(account.outcome)}**"]
+        if account.broken:
+            facts.append(f"❌ **{account.broken}**")
+        facts.append(_many(totals.steps, "step"))
         if totals.retries:
             facts.append(_many(totals.retries, "retry", "retries"))
         facts.append(f"{totals.tokens_used:,} tokens")
@@ -181,7 +184,7 @@ class _Page:
             yield from md.output(text, "The output") if text.strip() else ()
             yield ""
         else:
-            yield f"{md.inline(account.outcome.capitalize())}."
+            yield f"{md.inline(account.outcome.capitalize())}, as the run saw it."
             yield ""
         repaired = account.repaired
         for one in repaired[: room.items]:

@@ -32,6 +32,7 @@ from repotrace.blame import (
     Verdict,
     executions_at_most,
 )
+from repotrace.blame.odds import upper_rate
 from repotrace.blame.posterior import Counts, Posterior
 
 PASSES = Observation(Kind.PASSED)
@@ -132,7 +133,10 @@ def flaky_breaks(searches: int) -> None:
 
 def coins(searches: int, whole: int) -> None:
     print("\nNo break at all, 64 states: a constant rate of failing")
-    print("    rate   searches   proven   likely   |   searches   always so   open   a step named")
+    print(
+        "    rate   searches   proven   below, with 95 %   likely"
+        "   |   searches   always so   open   a step named"
+    )
     for rate in (0.3, 0.5, 0.7):
         proven = likely = 0
         # Once a state contradicted itself nothing is proven any more: no need to go on.
@@ -149,7 +153,8 @@ def coins(searches: int, whole: int) -> None:
             always = finding.flakiness is not None and finding.flakiness.credible == (0,)
             ends["named" if finding.named else "always" if always else "open"] += 1
         print(
-            f"  {rate:6.1f} {searches:10} {proven:8} {likely:8}   | {whole:10}"
+            f"  {rate:6.1f} {searches:10} {proven:8} {100 * upper_rate(proven, searches):16.3f} %"
+            f" {likely:8}   | {whole:10}"
             f" {percent(ends['always'], whole):>11} {percent(ends['open'], whole)}"
             f"   {percent(ends['named'], whole)}"
         )
@@ -211,13 +216,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--searches", type=int, default=1000, help="for each line")
     parser.add_argument("--coins", type=int, default=5000, help="for each rate without a break")
+    parser.add_argument("--only", default="", help="one of: " + ", ".join(_TABLES))
     given = parser.parse_args()
-    clean_breaks(given.searches)
-    flaky_breaks(given.searches)
-    coins(given.coins, min(given.coins, given.searches))
-    skipped_block(given.searches)
-    prefilled(given.searches)
-    steps_of_the_posterior()
+    for name, table in _TABLES.items():
+        if given.only in ("", name):
+            table(given.searches, given.coins)
+
+
+_TABLES: dict[str, Callable[[int, int], None]] = {
+    "clean": lambda searches, _: clean_breaks(searches),
+    "flaky": lambda searches, _: flaky_breaks(searches),
+    "coins": lambda searches, many: coins(many, min(many, searches)),
+    "block": lambda searches, _: skipped_block(searches),
+    "known": lambda searches, _: prefilled(searches),
+    "time": lambda *_: steps_of_the_posterior(),
+}
 
 
 if __name__ == "__main__":

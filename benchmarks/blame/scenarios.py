@@ -411,6 +411,31 @@ def generated_and_ignored(make: Making) -> None:
     )
 
 
+def ignored_from_then(make: Making) -> None:
+    """From some step on the code needs a file that was generated then and that git ignores.
+
+    Where the agent worked it passes to the end: the step is not to blame.
+    """
+    killed = make.catalogue.one(make.chance)
+    function = killed.mutant
+    name = make.chance.choice(("limits.py", "limits.json"))
+    guards = {
+        "limits.py": 'assert __import__("limits").MOST > 3',
+        "limits.json": 'assert open("limits.json").read()',
+    }
+    make.work.put(".gitignore", make.work.text(".gitignore") + f"{name}\n".encode())
+    (place,) = make.places(1)
+
+    def change(work: Work) -> None:
+        work.put(name, "MOST = 9\n")
+        work.apply(Entry(function.path, function.function, guards[name]))
+
+    make.at(place, Action("have limits", change))
+    make.truths.append(
+        Truth(make.test(killed), "depends-on-uncaptured-files", bounded=False, bad=0)
+    )
+
+
 def environment_changed(make: Making) -> None:
     """A package that the code needs is installed in another version, where no state has it."""
     killed = make.catalogue.one(make.chance)
@@ -516,5 +541,7 @@ KINDS: dict[str, Callable[[Making], None]] = {
     "coin 0.3": _flaky(0.3, None),
     "coin 0.5": _flaky(0.5, None),
     "coin 0.7": _flaky(0.7, None),
+    # Later ones come last: the projects of the others stay what they were.
+    "ignored from then": ignored_from_then,
 }
 """What is planted, by its name."""

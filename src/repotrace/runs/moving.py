@@ -91,9 +91,14 @@ class Moving:
             return True
         if os.path.lexists(target):
             return False
-        return any(self._is_left_out("/".join(parts[:count])) for count in range(1, len(parts) + 1))
+        return self.is_left_out(inside)
 
-    def _is_left_out(self, inside: str) -> bool:
+    def is_left_out(self, inside: str) -> bool:
+        """Whether the workspace has such a file, relative to it, that no state is to hold."""
+        parts = inside.split("/")
+        return any(self._leaves_out("/".join(parts[:end])) for end in range(1, len(parts) + 1))
+
+    def _leaves_out(self, inside: str) -> bool:
         path, name = f"{self._workspace}/{inside}", os.fsencode(inside.rpartition("/")[2])
         if not os.path.lexists(path):
             return False

@@ -1,84 +1,29 @@
 """Importing a large session: bytes a second of CPU time, and memory.
 
-    .venv/bin/python benchmarks/import.py [MEGABYTES]
+    .venv/bin/python benchmarks/import.py [MEGABYTES] [FORMAT …]
 
-A session of Claude Code of that size (100 by default) is made up: thoughts, edits of one file with
-its whole content, outputs of commands, reads. To be reached: 50 MB/s from file to events, 8 MB/s
-for the whole import, with rebuilt files, redacting and the database; at most 200 MB of memory.
+Sessions of every format (or those that are named) of that size (20 by default) are made up as
+`large_sessions.py` says, and read: the rate from file to events, and what one turn of the agent
+takes, which is two to ten records. To be reached: 50 MB/s. JSON alone is parsed at the rate in the
+last column. Of Claude Code the whole import is measured too, with rebuilt files, redacting and the
+database; to be reached: 8 MB/s, at most 200 MB of memory.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-ROOT = "/home/ada/calc"
-BODY = "".join(f"line {number} of the file\n" for number in range(60))
+from large_sessions import BODY, EDITED, SESSIONS
 
-
-def records(size: int) -> Iterator[dict[str, Any]]:
-    """The records of a session, until they have about so many bytes."""
-    chance = random.Random(1)
-    words = [f"word{number}" for number in range(3000)]
-    written, count, turn, body, last = 0, 0, 0, BODY, None
-
-    def text(length: int) -> str:
-        return " ".join(chance.choice(words) for _ in range(length))
-
-    def record(kind: str, **facts: Any) -> dict[str, Any]:
-        nonlocal written, count, last
-        count += 1
-        name = str(uuid.UUID(int=chance.getrandbits(128)))
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(1772366400 + count))
-        common = {"parentUuid": last, "isSidechain": False, "type": kind, "uuid": name}
-        common |= {"timestamp": stamp, "cwd": ROOT, "sessionId": "large", "version": "2.1.0"}
-        last = name
-        return common | facts
-
-    yield record("user", message={"role": "user", "content": "Do a lot"})
-    usage = {"input_tokens": 5, "output_tokens": 50, "cache_read_input_tokens": 1000}
-    while written < size:
-        turn += 1
-        message = {"id": f"msg_{turn}", "role": "assistant", "model": "claude-test", "usage": usage}
-        name, call_id = f"req_{turn}", f"toolu_{turn}"
-        match turn % 4:
-            case 0:
-                after = body.replace("line 3", f"line {turn} 3", 1)
-                path = f"{ROOT}/large.txt"
-                tool = ("Edit", {"file_path": path, "old_string": body, "new_string": after})
-                output = "done"
-                told: dict[str, Any] = {"filePath": path, "oldString": body, "newString": after}
-                told |= {"originalFile": body, "structuredPatch": []}
-                body = after if len(after) < 2 * len(BODY) else BODY
-            case 1:
-                output = text(1200)
-                tool = ("Bash", {"command": f"grep -rn word{turn} ."})
-                told = {"stdout": output, "stderr": "", "interrupted": False}
-            case _:
-                output = text(1500)
-                path = f"{ROOT}/f{turn}.py"
-                tool = ("Read", {"file_path": path})
-                file = {"filePath": path, "content": output, "numLines": 5, "startLine": 1}
-                told = {"type": "text", "file": {**file, "totalLines": 9}}
-        thought = {"type": "thinking", "thinking": text(60)}
-        use = {"type": "tool_use", "id": call_id, "name": tool[0], "input": tool[1]}
-        result = {"type": "tool_result", "tool_use_id": call_id, "content": output}
-        for made in (
-            record("assistant", requestId=name, message={**message, "content": [thought]}),
-            record("assistant", requestId=name, message={**message, "content": [use]}),
-            record("user", message={"role": "user", "content": [result]}, toolUseResult=told),
-        ):
-            written += len(json.dumps(made)) + 1
-            yield made
+ROUNDS = 3
 
 
 def memory() -> int:
@@ -86,60 +31,99 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def read_only(path: Path) -> None:
-    """Prints what reading costs."""
-    from repotrace.importers import claude_code
+def size_of(path: Path) -> int:
+    """Bytes of a session; of a packed one, those that were packed."""
+    if path.is_dir():
+        return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+    if path.suffix == ".eval":
+        with zipfile.ZipFile(path) as stream:
+            return sum(info.file_size for info in stream.infolist())
+    return path.stat().st_size
 
-    start, count = time.process_time(), 0
-    for _ in claude_code.read(path):
-        count += 1
-    rate = path.stat().st_size / 1e6 / (time.process_time() - start)
-    print(f"file to events   {rate:6.1f} MB/s of CPU time, {count} events, {memory()} MB")
+
+def texts(path: Path) -> Iterator[bytes]:
+    """The JSON texts of a session."""
+    if path.is_dir():
+        for part in path.rglob("*.json"):
+            yield part.read_bytes()
+    elif path.suffix == ".eval":
+        with zipfile.ZipFile(path) as stream:
+            for name in stream.namelist():
+                yield stream.read(name)
+    elif path.suffix == ".jsonl":
+        with path.open("rb") as lines:
+            yield from lines
+    elif path.suffix in (".json", ".traj"):
+        yield path.read_bytes()
 
 
-def whole(path: Path, folder: Path) -> None:
+def read_only(form: str, path: Path) -> None:
+    """Prints what reading costs, at the best of some rounds."""
+    from repotrace.importers import importer
+
+    found = importer(form)
+    best = bare = float("inf")
+    events = calls = 0
+    for _ in range(ROUNDS):
+        start, events, calls = time.process_time(), 0, 0
+        for event in found.read(path):
+            events += 1
+            calls += event["kind"] == "llm"
+        best = min(best, time.process_time() - start)
+        start = time.process_time()
+        parsed = 0
+        for text in texts(path):
+            json.loads(text)
+            parsed += len(text)
+        bare = min(bare, time.process_time() - start)
+    megabytes = size_of(path) / 1e6
+    json_rate = f"{megabytes / bare:6.0f}" if parsed else "     -"
+    print(
+        f"{form:15} {megabytes:6.1f} MB {megabytes / best:7.1f} MB/s"
+        f" {best / calls * 1e6:7.0f} µs/turn {best / events * 1e6:6.1f} µs/event"
+        f" {memory():5} MB   JSON {json_rate} MB/s",
+        flush=True,
+    )
+
+
+def whole(form: str, path: Path) -> None:
     """Prints what importing costs."""
     from repotrace.runs.importing import Options, import_session
     from repotrace.storage import Store
 
+    folder = path.parent
     repository = folder / "calc"
     repository.mkdir()
-    (repository / "large.txt").write_text(BODY)
+    (repository / EDITED).write_text(BODY)
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "x"]):
         subprocess.run(["git", *command], cwd=repository, check=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start, begun = time.process_time(), time.monotonic()
-    (run,) = import_session(Store(folder / "home"), path, Options(repository=repository))
+    (run,) = import_session(Store(folder / "home"), path, Options(form, repository))
     spent = time.process_time() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    rate = path.stat().st_size / 1e6 / spent
     seconds = time.monotonic() - begun
     print(
-        f"whole import     {rate:6.1f} MB/s of CPU time, {run.steps} steps, {memory()} MB,"
-        f" {seconds:.1f} s; end state {run.end.quality}"
+        f"{form:15} whole import {path.stat().st_size / 1e6 / spent:6.1f} MB/s of CPU time,"
+        f" {run.steps} steps, {memory()} MB, {seconds:.1f} s; end state {run.end.quality}"
     )
 
 
 def main() -> None:
-    """Makes the session and measures, each part in a process of its own."""
-    if len(sys.argv) == 3:
-        path = Path(sys.argv[2])
-        if sys.argv[1] == "read":
-            read_only(path)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                whole(path, Path(folder))
+    """Makes each session and measures, each part in a process of its own."""
+    if len(sys.argv) == 4 and sys.argv[1] in ("read", "whole"):
+        measure = read_only if sys.argv[1] == "read" else whole
+        measure(sys.argv[2], Path(sys.argv[3]))
         return
-    size = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "large.jsonl"
-        with path.open("w") as stream:
-            for made in records(size * 1_000_000):
-                stream.write(json.dumps(made) + "\n")
-        for part in ("read", "whole"):
-            subprocess.run([sys.executable, __file__, part, str(path)], check=True)
+    arguments = sys.argv[1:]
+    size = int(arguments.pop(0)) if arguments and arguments[0].isdigit() else 20
+    for form in arguments or SESSIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = SESSIONS[form](Path(folder), size * 1_000_000)
+            for part in ("read", "whole") if form == "claude-code" else ("read",):
+                subprocess.run([sys.executable, __file__, part, form, str(path)], check=True)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from repotrace.records.run import FAILING, Run
 from repotrace.runs.agent_tests import Sighting
 from repotrace.runs.executions import Bench
 from repotrace.runs.hunks import split_lines
+from repotrace.runs.moving import Moving
 from repotrace.runs.step_facts import StepFacts
 from repotrace.runs.subjects import shown_hunk
 from repotrace.runs.uncaptured import uncaptured_in
@@ -70,8 +71,8 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
     verdict, reason = str(finding.verdict), finding.reason
     evidence = tuple(_evidence(searcher.memo, candidates))
     uncaptured: tuple[str, ...] = ()
-    if finding.verdict in _NOWHERE:
-        uncaptured = tuple(_uncaptured(evidence, account))
+    if finding.verdict in _NOWHERE or finding.breaks:
+        uncaptured = tuple(_uncaptured(evidence, account, strict=bool(finding.breaks)))
         if uncaptured:
             verdict = UNCAPTURED
             reason = f"it needs {', '.join(uncaptured)}, which no state holds"
@@ -98,7 +99,7 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
         reason=reason,
         named=finding.named and verdict != UNCAPTURED,
         steps=tuple(facts.named(number) for number in numbers) if facts is not None else (),
-        breaks=tuple(_break(found, account) for found in finding.breaks),
+        breaks=tuple(_break(found, account) for found in finding.breaks if not uncaptured),
         first_broken=_steps_between(finding.first_broken, candidates),
         flaky=_suspects(finding),
         message=_message(evidence),
@@ -117,7 +118,10 @@ def blame_of(test: str, searcher: Searcher, account: Account) -> Blame:
         disturbed=len(finding.disturbed),
         seen=seen,
         evidence=evidence,
-        notes=tuple(_contradictions(finding, account)),
+        notes=(
+            *_contradictions(finding, account),
+            *([account.bench.unseen] if account.bench.unseen else []),
+        ),
         created_at=datetime.now(UTC),
     )
 
@@ -236,13 +240,31 @@ def _message(evidence: Sequence[Evidence]) -> str:
     return failing[0] if failing else ""
 
 
-def _uncaptured(evidence: Sequence[Evidence], account: Account) -> list[str]:
-    """What the failing test names, the project has and the final state lacks."""
+def _uncaptured(
+    evidence: Sequence[Evidence], account: Account, *, strict: bool = False
+) -> list[str]:
+    """What the failing test names, the project has and the final state lacks.
+
+    `strict`: where a step was found. That the code came to need such a file is no break, but only
+    the failure itself counts then, and only what is kept out of states on purpose.
+    """
     bench, state = account.bench, account.candidates[-1].state_id
     sources = [one.source for one in evidence if not one.given and one.state_id == state]
     found: dict[str, None] = {}
     for execution in bench.store.memo.executions(ids=sources[:3]) if sources else ():
         texts = [one.message or "" for one in execution.outcomes if one.failed]
-        texts += [execution.command.stdout.text, execution.command.stderr.text]
+        command = execution.command
+        if not strict:
+            texts += [command.stdout.text, command.stderr.text]
+        elif not execution.outcomes and command.signature is not None and command.signature.typed:
+            texts.append(command.signature.message or "")
         found.update(dict.fromkeys(uncaptured_in("\n".join(texts), execution, bench)))
+    if strict:
+        moving = Moving(bench.workspace, bench.workspace)
+        states = {one.state_id for one in account.candidates}
+        return sorted(
+            path
+            for path in found
+            if moving.is_left_out(path) and not any(bench.has(one, path) for one in states)
+        )
     return sorted(found)[:10]

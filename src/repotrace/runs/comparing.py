@@ -312,7 +312,7 @@ def check_sides(
         total=len(every) + len(checking.unchecked),
         checked=len(every) - len(undecided),
         unchecked=tuple(checking.unchecked),
-        notes=(*sides.notes, *checking.notes),
+        notes=(*sides.notes, *checking.notes, *([bench.unseen] if bench.unseen else [])),
         created_at=datetime.now(UTC),
     )
 

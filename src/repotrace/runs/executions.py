@@ -79,6 +79,7 @@ class Bench:
         """Executions of this bench; those that the memo answered are none."""
         self._folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="repotrace-tests-")))
         self._workers: dict[int, _Worker] = {}
+        self._looked_into = 0
         self._probe = ImportProbe(store.snapshots, self._folder / "probe")
         self._guard = threading.Lock()
         self._fresh: set[str] = set()
@@ -104,6 +105,16 @@ class Bench:
     def folder(self) -> Path:
         """Where the tests run."""
         return self._folder
+
+    @property
+    def unseen(self) -> str | None:
+        """What is not known of all executions so far, for people; None if nothing is missing."""
+        if not self.executed or self._looked_into:
+            return None
+        return (
+            "what code was run could not be seen, as it can of Python: that it was that of the"
+            " copies, where the command ran, is taken for granted"
+        )
 
     def line(self, tests: Sequence[str] = ()) -> str:
         """The command for these tests, as people would type it."""
@@ -174,7 +185,8 @@ class Bench:
             return self._unusable(subject, tests, purpose, str(failed))
         if run.command.termination is Termination.INTERRUPTED:
             raise KeyboardInterrupt
-        self._probe.check(worker, state, self._worker(worker).runner.scratch.folder)
+        folder = self._worker(worker).runner.scratch.folder
+        self._looked_into += self._probe.check(worker, state, folder)
         execution = Execution(
             id=new_id(),
             run_id=self.options.run_id,
@@ -216,7 +228,9 @@ class Bench:
     def _spec(self, tests: Sequence[str], worker: int) -> CommandSpec:
         spec = self.command.spec(self.options.environ, tests)
         env = {**spec.env, "REPOTRACE_WORKER": str(worker), "REPOTRACE_SNAPSHOT": "0"}
-        return spec.model_copy(update={"env": self._probe.environment(env, worker)})
+        return spec.model_copy(
+            update={"env": self._probe.environment(env, worker, pytest=self.command.pytest)}
+        )
 
     def _worker(self, number: int) -> _Worker:
         with self._guard:

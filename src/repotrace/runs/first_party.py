@@ -2,7 +2,8 @@
 
 An installed copy of the project, or an editable install that we did not see through, would have
 every state tested with the same code. So a plug-in of pytest notes which modules were loaded from
-where, and what the state has itself must have come from the scratch folder.
+where, and what the state has itself must have come from the scratch folder. Of other commands the
+first Python process notes it when it ends: unittest, a script, a runner that imports the tests.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from repotrace.system.snapshots.objects import Tree
 
 VARIABLE = "REPOTRACE_IMPORTS"
 """Names the folder that the plug-in writes to."""
+
+FIRST_VARIABLE = "REPOTRACE_IMPORTS_FIRST"
+"""The same, for the first Python process of a command; that takes it out of its environment."""
 
 _NAME = "repotrace_imports"
 _ROOTS = ("", "src/", "lib/", "python/")
@@ -69,6 +73,59 @@ def pytest_unconfigure():
 '''
 
 
+_STARTING = '''"""Notes what the first Python process has loaded; the next of its kind follows."""
+
+import os
+import sys
+
+
+def note(folder):
+    try:
+        standard = os.path.dirname(os.__file__) + os.sep
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        found = {}
+        for name, module in list(sys.modules.items()):
+            path = getattr(module, "__file__", None)
+            if not isinstance(path, str) or name in ("sitecustomize", "usercustomize"):
+                continue
+            path = os.path.abspath(path)
+            if path.startswith(standard) and "-packages" not in path:
+                continue
+            found[name] = path
+        found["__main__"] = main
+        with open(os.path.join(folder, "%d.json" % os.getpid()), "w") as file:
+            json.dump(found, file)
+    except Exception:
+        return
+
+
+folder = os.environ.pop("REPOTRACE_IMPORTS_FIRST", None)
+if folder:
+    import atexit
+    import json
+
+    atexit.register(note, folder)
+
+try:
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+except ImportError:
+    spec = None
+else:
+    own = os.path.dirname(os.path.abspath(__file__))
+    others = [place for place in sys.path if os.path.abspath(place) != own]
+    spec = PathFinder.find_spec("sitecustomize", others)
+if spec is not None and spec.loader is not None:
+    sys.modules["sitecustomize"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["sitecustomize"])
+'''
+
+_DELEGATING = frozenset(
+    {"tox", "nox", "hatch", "poetry", "pdm", "pipenv", "uv", "invoke", "pre_commit"}
+)
+"""Programs that have others run the tests: what they load themselves is their own."""
+
+
 class ImportProbe:
     """Puts the plug-in into environments, and reads what it noted."""
 
@@ -78,8 +135,13 @@ class ImportProbe:
         self._modules: dict[str, frozenset[str]] = {}
         self._guard = threading.Lock()
 
-    def environment(self, env: Mapping[str, str], worker: int) -> dict[str, str]:
-        """`env` with the plug-in at the end of the path; found like any installed one."""
+    def environment(
+        self, env: Mapping[str, str], worker: int, *, pytest: bool = True
+    ) -> dict[str, str]:
+        """`env` with the plug-in at the end of the path; found like any installed one.
+
+        `pytest`: whether the command is one of it. Of another one, its first Python process tells.
+        """
         place = self._place()
         notes = self._notes(worker)
         notes.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,17 +153,30 @@ class ImportProbe:
         if env.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
             named = env.get("PYTEST_PLUGINS")
             result["PYTEST_PLUGINS"] = f"{named},{_NAME}" if named else _NAME
+        if not pytest:
+            result[FIRST_VARIABLE] = str(notes)
+            result["PYTHONPATH"] = f"{place.with_name('first')}{os.pathsep}{path}"
         return result
 
-    def check(self, worker: int, state: str, scratch: Path) -> None:
-        """Raises RepoTraceError if code that the state has was loaded from elsewhere."""
+    def check(self, worker: int, state: str, scratch: Path) -> bool:
+        """Whether anything is known of what was loaded.
+
+        Raises RepoTraceError if code that the state has was loaded from elsewhere.
+        """
         own = self._own(state)
         root = os.path.realpath(scratch) + os.sep
+        known = False
         for note in self._notes(worker).glob("*.json"):
             try:
                 loaded = json.loads(note.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue
+            main = loaded.pop("__main__", None)
+            if main is not None and not _DELEGATING.isdisjoint(
+                Path(main).with_suffix("").parts[-2:]
+            ):
+                continue
+            known = True
             for name, path in sorted(loaded.items()):
                 place = os.path.realpath(path)
                 if name in own and not place.startswith(root):
@@ -110,6 +185,7 @@ class ImportProbe:
                         hint="Install the project in place (pip install -e .), or say where its"
                         ' code lies: [tool.repotrace.check] env = { PYTHONPATH = "src" }',
                     )
+        return known
 
     def collected(self, worker: int) -> list[str]:
         """The tests that the last sessions of this worker collected, in their order."""
@@ -132,6 +208,9 @@ class ImportProbe:
         place = self._folder / "path"
         about = place / f"{_NAME}-1.dist-info"
         if not about.exists():
+            first = self._folder / "first"
+            first.mkdir(mode=0o700, parents=True)
+            (first / "sitecustomize.py").write_text(_STARTING)
             about.mkdir(mode=0o700, parents=True)
             (place / f"{_NAME}.py").write_text(_PLUGIN)
             (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: 1\n")

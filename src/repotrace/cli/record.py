@@ -96,7 +96,8 @@ def _conclude(recording: Recording, recorded: Recorded) -> None:
     if recording.added:
         note(f"added to the command: {shlex.join(recording.added)}")
     if recorded.run is None:
-        complain(f"{recorded.run_id} could not be read now; it is completed when it is read")
+        why = f": {recorded.problem}" if recorded.problem else ""
+        complain(f"{recorded.run_id} could not be read now{why}", "See: repotrace runs list")
         return
     note(" · ".join([f"recorded {recorded.run_id}", *counted(recorded.run), "repotrace play"]))
 

@@ -8,9 +8,9 @@ done. What differs between two looks while nothing was at work is somebody else'
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from repotrace.records.events import Event, Kind, derived_id
 from repotrace.records.run import StateQuality, StepType
@@ -22,6 +22,16 @@ _WORKING = frozenset(
 """Types of steps that may change files."""
 
 _FOREVER = 1 << 62
+
+
+class Files(Protocol):
+    """What there is to ask about the files of states."""
+
+    def described(self, before: str, after: str) -> str:
+        """In one line for people, what differs."""
+
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two states have the same files, as far as a transcript can tell."""
 
 
 class _Known(NamedTuple):
@@ -38,7 +48,7 @@ class _Binding:
     steps: list[StepMoment]
     """Those that may have changed files, and have no such parts; in order of their start."""
     running: bool
-    describe: Callable[[str, str], str]
+    files: Files
 
     def end_of(self, step: StepMoment, next_start: int) -> tuple[int, int] | None:
         """The time between the end of a step and the start of the next one."""
@@ -55,20 +65,25 @@ def bind(
     states: Iterable[Look],
     *,
     running: bool,
-    describe: Callable[[str, str], str] = lambda before, after: "Files changed",
+    files: Files,
 ) -> Iterator[Event]:
     """The events that make `looks` states of `steps`, or steps of their own.
 
-    `states` are those that were taken for steps, and the one before the first; `describe` tells
-    people what differs between two.
+    `states` are those that were taken for steps, and the one before the first.
     """
-    binding = _Binding(run_id, _at_work(steps), running, describe)
+    binding = _Binding(run_id, _at_work(steps), running, files)
     known = [_Known(*state) for state in states]
+    ended = {step.id for step in binding.steps if step.has_state}
     for step, look in _ends(binding, looks):
+        ended.add(step.id)
         known.append(_Known(*look))
         yield _state(run_id, step.id, look)
     own = {StepType.EXTERNAL, StepType.NOTE}
     others = any(step.source not in (PYTEST, LOOKS) and step.type not in own for step in steps)
+    for step, state_id in list(_confirmed(binding, known, ended)):
+        look = Look(step.completed_at or 0, step.completed_at or 0, state_id)
+        known.append(_Known(*look))
+        yield _state(run_id, step.id, look)
     yield from _unexplained(binding, looks, known, has_other_views=others)
     yield from _unseen(binding, sorted(known))
 
@@ -99,6 +114,20 @@ def _ends(binding: _Binding, looks: Sequence[Look]) -> Iterator[tuple[StepMoment
             yield step, looks[fitting]
 
 
+def _confirmed(
+    binding: _Binding, known: Sequence[_Known], ended: Container[str]
+) -> Iterator[tuple[StepMoment, str]]:
+    """Steps that nobody looked at the end of, but whose rebuilt files were seen next."""
+    seen = sorted(known)
+    times = [state.at for state in seen]
+    for step in binding.steps:
+        if step.rebuilt is None or step.completed_at is None or step.id in ended:
+            continue
+        place = bisect_left(times, step.completed_at)
+        if place < len(seen) and binding.files.equal(step.rebuilt, seen[place].state_id):
+            yield step, seen[place].state_id
+
+
 def _unexplained(
     binding: _Binding, looks: Sequence[Look], known: list[_Known], *, has_other_views: bool
 ) -> Iterator[Event]:
@@ -116,7 +145,7 @@ def _unexplained(
         kind = StepType.EXTERNAL if has_other_views else StepType.EDIT
         name = derived_id(look.at * 1000, binding.run_id, LOOKS, look.state_id)
         start = min(before, look.at) if kind == StepType.EDIT and before else look.at
-        words = binding.describe(last, look.state_id)
+        words = binding.files.described(last, look.state_id)
         yield from _step(binding.run_id, name, kind, start, look, words)
         known.append(_Known(*look))
         last, before = look.state_id, look.until

@@ -82,8 +82,8 @@ def join(store: Store, run: Run) -> bool:
             store.joins.joined(run.id, transcript.path, before, final=over)
         states = store.joins.states(run.id)
         steps = store.joins.moments(run.id)
-        describe = _Describe(store)
-        store.joins.add(bind(run.id, steps, looks, states, running=running, describe=describe))
+        files = _Files(store)
+        store.joins.add(bind(run.id, steps, looks, states, running=running, files=files))
         store.joins.finish(run.id)
         return True
 
@@ -119,13 +119,14 @@ def _seen(transcript: Transcript) -> str | None:
     return None if facts is None else f"{facts[0]!r} {facts[1]}"
 
 
-class _Describe:
-    """Says in one line what differs between two states."""
+class _Files:
+    """The files of states; see `binding.Files`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __call__(self, before: str, after: str) -> str:
+    def described(self, before: str, after: str) -> str:
+        """In one line for people, what differs."""
         try:
             found = self._store.snapshots.operations(before, after)
         except (RepoTraceError, OSError):
@@ -133,6 +134,14 @@ class _Describe:
         paths = [operation.path for operation in found]
         more = f" and {len(paths) - 2} more" if len(paths) > 2 else ""
         return f"Changed {', '.join(paths[:2])}{more}" if paths else "Files changed"
+
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two states have the same files; a transcript tells of no permissions."""
+        states = self._store.snapshots
+        try:
+            return states.state(one).tree == states.state(other).tree
+        except (RepoTraceError, OSError):
+            return False
 
 
 @dataclass(slots=True)

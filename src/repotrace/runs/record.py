@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from repotrace import config
 from repotrace.errors import RepoTraceError
-from repotrace.journal import Journal
+from repotrace.journal import Journal, message_of
 from repotrace.records.command import CommandSpec
 from repotrace.records.events import (
     RECORDER_VARIABLE,
@@ -44,8 +44,10 @@ from repotrace.system.plugin_environment import with_plugin
 SOURCE = "record"
 """The source of runs of commands that are no agents we know."""
 
-_PACE = 0.015
+_PACE = 0.004
 """Seconds between two looks at whether a transcript has grown."""
+_SHORT = 0.05
+"""Seconds that a look may take without a pause after it."""
 _SEARCH = (0.2, 1.0)
 """Seconds between two searches for transcripts: before one is found, and then."""
 _JOIN = 2.0
@@ -78,8 +80,8 @@ class Recorded:
     """Its exit code, as a shell has it."""
     run: Run | None = None
     """As it is stored; None where it could not be read."""
-    problems: list[str] = field(default_factory=list)
-    """What could not be recorded, for people."""
+    problem: str | None = None
+    """Why what was recorded could not be joined."""
 
 
 class CannotStart(RepoTraceError):
@@ -198,14 +200,15 @@ class Recording:
             if code in (130, 143, 129, 137):
                 ended = RunStatus.INTERRUPTED
             self._end(ended, None if code == 0 else f"exit code {code}")
-        with suppress(RepoTraceError, OSError):
+        try:
             self._store.runs.ingest(wait=True)
             run = self._store.runs.named(self.run_id)
             if run is not None:
                 joining.join(self._store, run)
                 recorded.run = self._store.runs.named(self.run_id)
+        except Exception as error:  # the command is over, and its exit code stands
+            recorded.problem = message_of(error)
         self._looker.close()
-        recorded.problems = self.problems
         return recorded
 
     def _end(self, status: str, error: str | None) -> None:
@@ -277,7 +280,7 @@ class Recording:
                 self._looker.look()
                 self._news.set()
                 # A large work tree is not looked at all the time.
-                self._stop.wait(self._looker.took)
+                self._stop.wait(max(0.0, self._looker.took - _SHORT))
 
     def _search(self, *, last: bool = False) -> None:
         processes = descendants(self._pid) if self._pid else []

@@ -34,6 +34,10 @@ BATCH = 100
 """States that are looked at in one transaction: each pair costs git about a millisecond."""
 
 
+_CHANGING = (StepType.EDIT, StepType.COMMAND, StepType.TEST)
+"""Types of steps that may change files without saying so."""
+
+
 class _Point(NamedTuple):
     """One state that was taken."""
 
@@ -73,7 +77,9 @@ def derive(
     if not pending(connection, run_id):
         return False
     points = _points(connection, run_id)
-    changes, looked_at = _changes(points, _steps(connection, run_id))
+    steps = _steps(connection, run_id)
+    working = _working(connection, run_id, points, steps)
+    changes, looked_at = _changes(points, steps, working)
     pairs = [(change.before, change.after.state_id) for change in changes]
     for change, found in zip(changes, operations_of(pairs), strict=True):
         if found:
@@ -120,19 +126,40 @@ def _steps(connection: sqlite3.Connection, run_id: str) -> dict[str, _Step]:
     }
 
 
+def _working(
+    connection: sqlite3.Connection,
+    run_id: str,
+    points: Sequence[_Point],
+    steps: Mapping[str, _Step],
+) -> list[tuple[int, _Step]]:
+    """The steps that may have changed files, with the moment that they began, in order.
+
+    Those that states were taken for; in a run that was watched from outside also those that came
+    and went between two looks at the files.
+    """
+    names = dict.fromkeys(point.step_id for point in points)
+    kinds = ", ".join(f"'{kind}'" for kind in _CHANGING)
+    rows = connection.execute(
+        "SELECT id FROM execution_steps s WHERE run_id = :run"
+        " AND EXISTS (SELECT 1 FROM looks WHERE run_id = :run)"
+        f" AND (step_type IN ({kinds}) AND NOT EXISTS (SELECT 1 FROM execution_steps p"
+        "  WHERE p.run_id = :run AND p.parent_id = s.id)"
+        " OR EXISTS (SELECT 1 FROM file_operations WHERE run_id = :run AND step_id = s.id"
+        "  AND origin = 'claimed'))",
+        {"run": run_id},
+    )
+    names |= dict.fromkeys(name for (name,) in rows)
+    # Several tools may be asked for at once. One whose start was seen did nothing before that.
+    starts = {point.step_id: point.at for point in points if point.when == "start"}
+    found = [(starts.get(n, steps[n].started_at), steps[n]) for n in names if n in steps]
+    return sorted(found, key=lambda begun: begun[0])
+
+
 def _changes(
-    points: Sequence[_Point], steps: Mapping[str, _Step]
+    points: Sequence[_Point], steps: Mapping[str, _Step], working: Sequence[tuple[int, _Step]]
 ) -> tuple[list[_Change], list[int]]:
     """What the first new states show, and the rowids of those states."""
     ends = {point.step_id: point.at for point in points if point.when == "end"}
-    # Several tools may be asked for at once. One whose start was seen did nothing before that.
-    starts = {point.step_id: point.at for point in points if point.when == "start"}
-    working = [
-        (starts.get(name, steps[name].started_at), steps[name])
-        for name in dict.fromkeys(point.step_id for point in points)
-        if name in steps
-    ]
-    working.sort(key=lambda begun: begun[0])
     changes: list[_Change] = []
     looked_at: list[int] = []
     previous: _Point | None = None

@@ -67,6 +67,9 @@ class StepMoment(NamedTuple):
     """Its own state was taken at its end."""
     reads: bool
     """It is known for what it read."""
+    rebuilt: str | None = None
+    """The state after it as it was put together of what a transcript says; None if it was not, or
+    could not be followed."""
 
 
 class Joins:
@@ -89,6 +92,12 @@ class Joins:
             " ORDER BY started_at"
         )
         return [str(row[0]) for row in self._rows(query, (RunStatus.RUNNING.value,))]
+
+    def run_of(self, source: str, source_id: str) -> str | None:
+        """The run that a source knows by this id."""
+        query = "SELECT run_id FROM run_sources WHERE source = ? AND source_id = ?"
+        found = self._rows(query, (bound(source), bound(source_id)))
+        return str(found[0][0]) if found else None
 
     def transcripts(self, run_id: str) -> list[Transcript]:
         """The transcripts of a run."""
@@ -120,11 +129,13 @@ class Joins:
             "SELECT id, parent_id, step_type, source, started_at, completed_at,"
             " EXISTS (SELECT 1 FROM states WHERE run_id = s.run_id AND step_id = s.id"
             "  AND moment = 'end'),"
-            " EXISTS (SELECT 1 FROM file_reads WHERE run_id = s.run_id AND step_id = s.id)"
+            " EXISTS (SELECT 1 FROM file_reads WHERE run_id = s.run_id AND step_id = s.id),"
+            " iif(state_quality = 'inferred', state_id, NULL)"
             " FROM execution_steps s WHERE run_id = ? ORDER BY started_at, step_number"
         )
         return [
-            StepMoment(*row[:6], bool(row[6]), bool(row[7])) for row in self._rows(query, (run_id,))
+            StepMoment(*row[:6], bool(row[6]), bool(row[7]), rebuilt=row[8])
+            for row in self._rows(query, (run_id,))
         ]
 
     def states(self, run_id: str) -> list[Look]:
@@ -178,11 +189,13 @@ class Joins:
 
 
 def _undo(connection: sqlite3.Connection, run_id: str) -> None:
-    # A state that was bound to a step has the moment of its look; others only by an accident
-    # that does no harm, for it would be bound again.
+    # A state that was bound to a step has the moment of its look, or that of the end of a step
+    # whose rebuilt state was seen later.
     bound_states = (
         "SELECT rowid FROM states WHERE run_id = :run AND step_id <> '' AND EXISTS (SELECT 1"
-        " FROM looks WHERE run_id = :run AND at = states.at AND state_id = states.state_id)"
+        " FROM looks WHERE run_id = :run AND state_id = states.state_id AND (at = states.at"
+        "  OR states.at = (SELECT completed_at FROM execution_steps"
+        "   WHERE run_id = :run AND id = states.step_id)))"
     )
     run = {"run": run_id}
     connection.execute(

@@ -19,7 +19,7 @@ from repotrace.records.run import LLMInteraction, Run, StepStatus
 from repotrace.storage import Store
 from repotrace.storage.overview import Outline
 
-PAGE = 64
+PAGE = 24
 """Lines of steps that are read together."""
 
 _FOUND = 2_000

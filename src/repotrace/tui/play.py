@@ -390,6 +390,7 @@ class PlayApp(App[None]):
 
     @work(exclusive=True, group="search")
     async def _look_for(self, text: str) -> None:
+        self.say([Span("searching …", "dim")])
         found = await self._off(lambda: self.played.find(text))
         if found is None:
             return

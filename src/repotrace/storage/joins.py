@@ -63,9 +63,9 @@ class StepMoment(NamedTuple):
     source: str
     started_at: int
     completed_at: int | None
-    has_state: bool
+    has_state: int
     """Its own state was taken at its end."""
-    reads: bool
+    reads: int
     """It is known for what it read."""
     rebuilt: str | None = None
     """The state after it as it was put together of what a transcript says; None if it was not, or
@@ -133,10 +133,7 @@ class Joins:
             " iif(state_quality = 'inferred', state_id, NULL)"
             " FROM execution_steps s WHERE run_id = ? ORDER BY started_at, step_number"
         )
-        return [
-            StepMoment(*row[:6], bool(row[6]), bool(row[7]), rebuilt=row[8])
-            for row in self._rows(query, (run_id,))
-        ]
+        return [StepMoment(*row) for row in self._rows(query, (run_id,))]
 
     def states(self, run_id: str) -> list[Look]:
         """The states that were taken for steps, and the one before the first step."""

@@ -58,7 +58,7 @@ def assert_found(agent: Foreign, command: str, test: str) -> None:
 def test_unittest_of_another_python_with_an_editable_install(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     base = interpreter("3.9")
-    argv = [base, "-m", "venv", "--without-pip", shell.cwd / ".venv"]
+    argv = [base, "-m", "venv", "--without-pip", str(shell.cwd / ".venv")]
     subprocess.run(argv, check=True, capture_output=True, env=clean_environment(shell.home))
     agent = Foreign(shell)
     line = ".venv/bin/python -m unittest discover -v -s tests"

@@ -9,7 +9,7 @@ from typing import Any
 from repotrace.blame import executions_at_most
 
 WIDTH, HEIGHT = 720, 360
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 20, 48
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 44, 48
 LEAST, MOST = 12, 220
 """States."""
 CEILING = 34
@@ -105,12 +105,14 @@ def _bounds() -> Iterator[str]:
 
 
 def _legend() -> Iterator[str]:
-    x, y = WIDTH - RIGHT - 236, up(6.5)
-    yield f'<circle class="proven" cx="{x}" cy="{y}" r="4"/>'
-    yield f'<text x="{x + 12}" y="{y + 4}">blame, until proven</text>'
-    yield f'<circle class="likely" cx="{x}" cy="{y + 18}" r="3.5"/>'
-    yield f'<text x="{x + 12}" y="{y + 22}">blame, until likely</text>'
-    yield f'<rect class="git" x="{x - 3.5}" y="{y + 32.5}" width="7" height="7"/>'
-    yield f'<text x="{x + 12}" y="{y + 40}">git bisect run</text>'
-    yield f'<path class="wrong" d="M{x + 116} {y + 32}l8 8m0 -8l-8 8"/>'
-    yield f'<text x="{x + 132}" y="{y + 40}">… and wrong</text>'
+    y = 18
+    yield f'<circle class="proven" cx="{LEFT + 4}" cy="{y}" r="4"/>'
+    yield f'<text x="{LEFT + 14}" y="{y + 4}">blame, until proven</text>'
+    yield f'<circle class="likely" cx="{LEFT + 164}" cy="{y}" r="3.5"/>'
+    yield f'<text x="{LEFT + 174}" y="{y + 4}">until likely</text>'
+    yield f'<path class="bound" d="M{LEFT + 266} {y}h24"/>'
+    yield f'<text x="{LEFT + 296}" y="{y + 4}">at most</text>'
+    yield f'<rect class="git" x="{LEFT + 372}" y="{y - 3.5}" width="7" height="7"/>'
+    yield f'<text x="{LEFT + 386}" y="{y + 4}">git bisect run, right</text>'
+    yield f'<path class="wrong" d="M{LEFT + 534} {y - 4}l8 8m0 -8l-8 8"/>'
+    yield f'<text x="{LEFT + 550}" y="{y + 4}">and wrong</text>'

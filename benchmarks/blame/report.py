@@ -53,7 +53,9 @@ def about(values: Iterable[float]) -> str:
 
 def span(values: Iterable[int]) -> str:
     found = sorted(values)
-    return f"{found[0]} to {found[-1]}" if found else ""
+    if not found:
+        return ""
+    return str(found[0]) if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 
 
 def summary(lines: Sequence[Line]) -> str:
@@ -63,7 +65,11 @@ def summary(lines: Sequence[Line]) -> str:
     proofs = [line for line in fixed if line["proven"]]
     false = [line for line in proofs if line["grade"] == "wrong"]
     wrong = [line for line in lines if line["grade"] == "wrong"]
-    git = [line for line in lines if line["truth"]["step"] is not None]
+    git = [
+        line
+        for line in lines
+        if line["truth"]["step"] is not None and line["git"]["grade"] != "not asked"
+    ]
     right = sum(line["git"]["grade"] == "exact" for line in git)
     good = sum(line["grade"] in ("exact", "range", "right") for line in git)
     steps = span({line["steps"] for line in lines})
@@ -75,8 +81,9 @@ def summary(lines: Sequence[Line]) -> str:
             f"- Deterministic breaks: {len(proofs)} answers are `proven` or more,"
             f" **{len(false)} of them wrong**.",
             f"- All questions: {len(wrong)} wrong answers.",
-            f"- Where a step is to be found: blame names it, gives a range with it, or the right"
-            f" verdict in {good} of {len(git)}; plain `git bisect run` names it in {right}.",
+            f"- Where a step is to be found and git can be asked, blame names it, gives a range"
+            f" with it, or says the right verdict in {good} of {len(git)}; plain"
+            f" `git bisect run` names it in {right}.",
         )
     )
 
@@ -103,7 +110,7 @@ def kinds(lines: Sequence[Line]) -> str:
                 number(sum(one["grade"] == "exact" for one in git)),
                 number(sum(one["grade"] == "wrong" for one in git)),
                 number(careful.count("exact")),
-                about(one["executions"] for one in git),
+                about(one["executions"] for one in git if one["grade"] != "not asked"),
             ]
         )
     return table(head, rows)

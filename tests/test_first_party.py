@@ -113,6 +113,22 @@ def test_of_node_it_is_said(tmp_path: Path) -> None:
     assert any(UNSEEN in note for note in check.notes)
 
 
+def test_packages_that_are_links_to_the_work_tree_are_named(tmp_path: Path) -> None:
+    """As the workspaces of npm have them."""
+    shell = Shell(tmp_path)
+    modules = shell.cwd / "node_modules"
+    (modules / "@ours").mkdir(parents=True)
+    (modules / "other").mkdir()
+    (modules / "same").symlink_to("other")
+    (modules / "@ours" / "half").symlink_to("../../packages/half")
+    agent = AgentRun(shell, {"packages/half/half.txt": "a / 2\n", ".gitignore": "node_modules\n"})
+    agent.edit("packages/half/half.txt", "2", "3")
+    agent.end()
+    check = agent.check(command="grep -q 'a / 2' packages/half/half.txt")
+    (note,) = check.notes
+    assert note.startswith("node_modules links @ours/half to the work tree itself: ")
+
+
 def test_another_sitecustomize_still_does_its_work(agent: Sourced, tmp_path: Path) -> None:
     """And what the tests start is as it was: no variable of ours for the first process."""
     place = tmp_path / "customized"

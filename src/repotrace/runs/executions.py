@@ -23,7 +23,7 @@ from repotrace.config import CheckSettings
 from repotrace.journal import new_id
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.redact import Redactor
-from repotrace.runs.first_party import ImportProbe
+from repotrace.runs.first_party import ImportProbe, linked_packages
 from repotrace.runs.hunks import Unfitting
 from repotrace.runs.moving import environments_of
 from repotrace.runs.observing import key_of
@@ -111,6 +111,12 @@ class Bench:
         """What is not known of all executions so far, for people; None if nothing is missing."""
         if not self.executed or self._looked_into:
             return None
+        linked = linked_packages(self.workspace)
+        if linked:
+            return (
+                f"node_modules links {', '.join(linked[:5])} to the work tree itself: tests that"
+                " use it run the code of now on all states"
+            )
         return (
             "what code was run could not be seen, as it can of Python: that it was that of the"
             " copies, where the command ran, is taken for granted"

@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from repotrace.errors import RepoTraceError
@@ -239,3 +240,20 @@ def _names(path: str) -> Iterator[str]:
             name = path[len(root) :].removesuffix(".py").removesuffix("/__init__")
             if all(part.isidentifier() for part in name.split("/")):
                 yield name.replace("/", ".")
+
+
+def linked_packages(workspace: Path) -> list[str]:
+    """The packages in `node_modules` that are links to folders of the workspace itself.
+
+    A copy has the same links, so that tests which use them run the code of the work tree.
+    """
+    modules = workspace / "node_modules"
+    root, own = os.path.realpath(workspace) + os.sep, os.path.realpath(modules) + os.sep
+    found = []
+    for place in (modules, *sorted(modules.glob("@*"))):
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                target = os.path.realpath(entry.path) if entry.is_symlink() else ""
+                if target.startswith(root) and not target.startswith(own):
+                    found.append(os.path.relpath(entry.path, modules))
+    return sorted(found)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from repotrace.errors import RepoTraceError
@@ -63,6 +64,8 @@ class Settings:
     snapshot: bool = True
     """Whether a capture keeps the files of the work tree."""
     check: CheckSettings = _NOTHING_SAID
+    alerts: Mapping[str, Any] = MappingProxyType({})
+    """The table of the rules of `runs alerts`, as it was written."""
 
 
 class Repository(NamedTuple):
@@ -480,6 +483,12 @@ def _check(value: object, key: str, path: Path | None) -> CheckSettings:
     )
 
 
+def _alerts(value: object, key: str, path: Path | None) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _bad(key, path, "must be a table", "Write [tool.repotrace.alerts].")
+    return MappingProxyType(value)
+
+
 def _is_inside(name: object) -> bool:
     if not isinstance(name, str) or not name.strip() or "\0" in name or name.startswith("/"):
         return False
@@ -495,4 +504,5 @@ _READERS: dict[str, _Reader] = {
     "normalize": _rules,
     "snapshot": _switch,
     "check": _check,
+    "alerts": _alerts,
 }

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from html import escape
 
-from repotrace.readable import one_line, readable, truncate
+from repotrace.readable import one_line, readable, truncate, visible
 
 MISSING = "—"
 LONG = 40
@@ -184,3 +184,18 @@ __all__ = [
     "prose",
     "truncate",
 ]
+
+
+def annotation(level: str, text: str, *, title: str, file: str | None = None) -> str:
+    """A workflow command of GitHub that shows `text`: `level` is `error`, `warning` or `notice`."""
+    where = {"file": file, "title": title}
+    given = ",".join(f"{key}={_property(value)}" for key, value in where.items() if value)
+    return f"::{level} {given}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
+from repotrace.markdown import annotation
 from repotrace.readable import one_line, visible
 from repotrace.records.replay import ReplayResult, ReplaySummary
 from repotrace.report import (
@@ -173,12 +174,7 @@ def format_github(summary: ReplaySummary, *, gate: bool = False) -> str:
 
 
 def _annotation(name: str, text: str) -> str:
-    title = _escaped(one_line(f"replay {name}")).replace(":", "%3A").replace(",", "%2C")
-    return f"::error title={title}::{_escaped(one_line(text))}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return annotation("error", one_line(text), title=one_line(f"replay {name}"))
 
 
 def counts(summary: ReplaySummary, separator: str = ", ") -> str:

@@ -37,6 +37,7 @@ COMMANDS = {
     "runs search": "repotrace.cli.runs_search:runs_search",
     "runs compare": "repotrace.cli.runs_compare:runs_compare",
     "runs stats": "repotrace.cli.runs_stats:runs_stats",
+    "runs alerts": "repotrace.cli.runs_alerts:runs_alerts",
     "runs report": "repotrace.cli.runs_report:runs_report",
     "runs report-tests": "repotrace.cli.runs_report_tests:runs_report_tests",
     "runs checkpoint": "repotrace.cli.runs_checkpoint:runs_checkpoint",

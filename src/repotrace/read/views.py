@@ -468,3 +468,27 @@ class StatsView(View):
     failing: tuple[FailingKind, ...] = ()
     """What fails most often, first."""
     broken_files: tuple[BrokenFile, ...] = ()
+
+
+class Alert(Part):
+    """Something about a run that somebody should look at."""
+
+    rule: str
+    """Its name in the settings: `broken-test`, `false-claim`, …"""
+    run_id: str
+    step: int | None = None
+    """The step to look at; None where it is about the whole run."""
+    message: str
+    """One line."""
+    evidence: tuple[OsText, ...] = ()
+    """Paths, tests, words: what it is raised for."""
+
+
+class AlertsView(View):
+    """`runs alerts`."""
+
+    schema_version: int = 1
+    runs: tuple[str, ...] = ()
+    """The ids of the runs that were looked at."""
+    alerts: tuple[Alert, ...] = ()
+    """Run by run, in the order of the rules."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from repotrace.markdown import code_span, details, fence, inline
+from repotrace.markdown import annotation, code_span, details, fence, inline
 from repotrace.readable import one_line, visible
 from repotrace.records.blame import (
     COUNTS_AS_BROKEN,
@@ -172,21 +172,12 @@ def _github(check: Check) -> str:
         parts = [words_of(entry), entry.message, step_words(entry), agent_words(entry)]
         text = "; ".join(one_line(part) for part in parts if part)
         file = entry.test.partition("::")[0]
-        about = f"file={_property(file)},title={_property(entry.test)}"
-        lines.append(f"::{level} {about}::{_data(text)}")
+        lines.append(annotation(level, text, title=entry.test, file=file))
     for side in (check.base, check.final):
         if not side.complete:
             text = f"the suite on {side.about} did not run to its end: {side.problem}"
-            lines.append(f"::warning title=repotrace check::{_data(one_line(text))}")
+            lines.append(annotation("warning", one_line(text), title="repotrace check"))
     return "\n".join([*lines, check.summary]) + "\n"
-
-
-def _data(text: str) -> str:
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 # --- Markdown -------------------------------------------------------------------------------

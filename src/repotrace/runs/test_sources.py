@@ -10,6 +10,8 @@ from functools import lru_cache
 
 type _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+_SKIPPING = frozenset({"skip", "skipif", "skipIf", "skipUnless", "xfail", "skipTest"})
+_SKIPPING |= {"expectedFailure"}
 _CHECKS = ("raises", "warns", "fail", "approx", "deprecated_call")
 
 
@@ -26,6 +28,8 @@ class TestSource:
     """All of it, in a form that tells nothing of comments and layout."""
     assertions: tuple[str, ...]
     """What it asserts, as Python prints it; for parameters the values that it is run with."""
+    skips: tuple[str, ...] = ()
+    """What keeps it from being run or from failing, its class included: `@skip`, `@xfail`, …"""
 
 
 @lru_cache(maxsize=500)
@@ -56,17 +60,28 @@ def gained_assertions(before: TestSource, after: TestSource) -> list[str]:
     return lost_assertions(after, before)
 
 
-def _walk(body: list[ast.stmt], prefix: str) -> Iterator[TestSource]:
+def _walk(body: list[ast.stmt], prefix: str, skips: tuple[str, ...] = ()) -> Iterator[TestSource]:
     for node in body:
         if isinstance(node, ast.ClassDef):
-            yield from _walk(node.body, f"{prefix}{node.name}::")
+            yield from _walk(node.body, f"{prefix}{node.name}::", (*skips, *_skips(node)))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield TestSource(
                 f"{prefix}{node.name}",
                 node.lineno,
                 ast.dump(node),
                 tuple(_assertions(node)),
+                (*skips, *_skips(node)),
             )
+
+
+def _skips(node: _Function | ast.ClassDef) -> Iterator[str]:
+    for decorator in node.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if _name(called) in _SKIPPING:
+            yield f"@{_name(called)}"
+    for part in () if isinstance(node, ast.ClassDef) else ast.walk(node):
+        if isinstance(part, ast.Call) and _name(part.func) in _SKIPPING:
+            yield f"{_name(part.func)}()"
 
 
 def _assertions(function: _Function) -> Iterator[str]:

@@ -1,0 +1,105 @@
+"""`repotrace runs alerts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from repotrace.cli.boundary import complain
+from repotrace.cli.options import JsonOption, open_runs, print_json, say, the_run
+from repotrace.errors import RepoTraceError
+from repotrace.readable import one_line
+
+if TYPE_CHECKING:
+    from repotrace.read.views import Alert, AlertsView
+
+FORMATS = ("table", "json", "github")
+
+
+def runs_alerts(
+    ctx: typer.Context,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN...]", help="Runs to look at (default: latest)"),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="Rules in TOML, in place of the project's"),
+    ] = None,
+    style: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="table, json or github")
+    ] = "table",
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            "--notify", metavar="URL", help="Post what is found as JSON, as Slack takes it"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look runs over for what is suspicious; exit with 1 if something is
+
+    A test that broke, edits that nobody tested, a claim that the tests pass, a weakened test, a
+    secret, too many retries, … docs/alerts.md lists the rules and how to set them.
+    """
+    if style not in FORMATS:
+        raise typer.BadParameter(f"say one of {', '.join(FORMATS)}", param_hint="--format")
+    opened = open_runs(ctx)
+    from repotrace.read.views import AlertsView
+    from repotrace.runs.alerts import alerts_of, rules_from, rules_in
+
+    chosen = rules_from(opened.settings.alerts) if rules is None else rules_in(rules)
+    found = [the_run(opened, ref) for ref in runs or ["latest"]]
+    view = AlertsView(
+        runs=tuple(run.id for run in found),
+        alerts=tuple(alert for run in found for alert in alerts_of(opened.store, run, chosen)),
+    )
+    if as_json or style == "json":
+        print_json(view.json_object())
+    elif style == "github":
+        _annotate(view)
+    else:
+        _show(view)
+    if notify and view.alerts:
+        from repotrace.runs.alerts.notify import notify as post
+
+        try:
+            post(notify, view.alerts)
+        except RepoTraceError as error:
+            complain(error.message, error.hint)
+    if view.alerts:
+        raise typer.Exit(1)
+
+
+def _show(view: AlertsView) -> None:
+    for alert in view.alerts:
+        for line in alert_lines(alert, with_run=len(view.runs) > 1):
+            say(line)
+    if not view.alerts:
+        say("no alerts" if len(view.runs) == 1 else f"no alerts in {len(view.runs)} runs")
+
+
+def alert_lines(alert: Alert, *, with_run: bool = False) -> list[str]:
+    """An alert for a terminal: what, and below it the evidence."""
+    parts = [alert.run_id] if with_run else []
+    parts += [f"step {alert.step}"] if alert.step else []
+    where = " ".join(parts)
+    head = f"{alert.rule}  {where + ': ' if where else ''}{one_line(alert.message)}"
+    return [head, *(f"  {one_line(proof, 160)}" for proof in alert.evidence)]
+
+
+def _annotate(view: AlertsView) -> None:
+    """Annotations for GitHub."""
+    from repotrace.markdown import annotation
+
+    for alert in view.alerts:
+        where = f"{alert.run_id} step {alert.step}" if alert.step else alert.run_id
+        proof = f" ({', '.join(alert.evidence[:3])})" if alert.evidence else ""
+        text = one_line(f"{where}: {alert.message}{proof}", 1000)
+        say(annotation("warning", text, title=f"repotrace {alert.rule}"))
+    words = ("alert", "run")
+    numbers = (len(view.alerts), len(view.runs))
+    parts = [f"{n} {word}{'s' * (n != 1)}" for n, word in zip(numbers, words, strict=True)]
+    say(" in ".join(parts))

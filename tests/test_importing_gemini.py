@@ -209,6 +209,20 @@ def test_what_a_sub_agent_did_is_part_of_the_step_that_started_it(
     assert len(store.runs.steps(run.id)) == len(steps)
 
 
+def test_a_sub_agent_that_was_imported_alone_joins_the_session_that_comes_later(
+    store: Store, tmp_path: Path
+) -> None:
+    (path,) = (GEMINI.parent / "joined").glob("session-*")
+    (part,) = path.parent.glob("*/k3x9qa.jsonl")
+    copy = tmp_path / "alone" / part.parent.name / part.name
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(part.read_bytes())
+    ((_, alone, _),) = imported_runs(store, copy)
+    (_, run, _), (_, other, _) = imported_runs(store, path)
+    assert alone.parent_run_id == run.id
+    assert {known.id for known in store.runs.list()} == {run.id, other.id}
+
+
 def test_a_sub_agent_whose_file_is_broken_or_gone_leaves_its_step(tmp_path: Path) -> None:
     (path,) = (GEMINI.parent / "joined").glob("session-*")
     copy = tmp_path / path.name

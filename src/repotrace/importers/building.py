@@ -160,6 +160,8 @@ class Builder:
         self.damage = Damage()
         self.time = 0
         """Of the newest event."""
+        self.joined: list[str] = []
+        """Sessions of sub-agents that are told within this run; none has a run of its own."""
         self._timed = timed
         self._calls: dict[str, Call] = {}
         self._attempts: dict[int, _Attempt] = {}
@@ -223,6 +225,9 @@ class Builder:
         outcome = self._tests.outcome
         if outcome is not None:
             told["outcome"] = RunOutcome.PASSED if outcome else RunOutcome.FAILED
+        if self.joined:
+            joined: Data = {"attributes": {"sub_sessions": self.joined}}
+            yield self.event(Kind.RUN_UPDATED, time, joined, self.source_id, "joined")
         if self.damage.broken:
             lost = {"count": self.damage.broken, "reason": "unreadable lines of the transcript"}
             event = self.event(Kind.LOST, time, lost)

@@ -502,9 +502,7 @@ class Rollout:
             yield from below(part.step_id, settled) if part.step_id else settled
         interrupted = self._aborted and self._response is None
         yield from self._settled(builder)
-        if joined:
-            names = {"sub_sessions": [part._id for part in joined]}
-            yield builder.updated(builder.time, attributes=names)
+        builder.joined += [part._id for part in joined]
         yield from builder.finished(RunStatus.INTERRUPTED if interrupted else RunStatus.COMPLETED)
 
     def _settled(self, builder: Builder) -> Iterator[Event]:

@@ -197,6 +197,7 @@ class _Session:
         if not _is_header(header) or header.get("sessionId") != name:
             return
         del self.sub_agents[name]
+        self._builder.joined.append(name)
         records = _records(path, self._builder.damage, ignore)
         begin = list(islice(records, _LOOKED_AT))
         part = _Session(path, begin, self._builder.damage)

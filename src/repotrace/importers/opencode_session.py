@@ -123,6 +123,7 @@ class Session:
             part = self._parts[name] = Session(*found, self._started_by)
             part._builder, part._steps, part._seen = self._builder, self._steps, self._seen
             part._next = next(part._messages, None)
+            self._builder.joined.append(name)
         part._step_id = step_id
         yield from self._within(part, step_id, until)
 

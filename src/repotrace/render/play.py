@@ -152,8 +152,7 @@ def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]
         blocks += _section("Reason", step.reason)
     if view.interactions:
         blocks.append(fixed([*title("Model calls"), *indented(map(call_line, view.interactions))]))
-    if step.error:
-        blocks += _section("Error", step.error)
+    blocks += _error(view)
     if view.commands:
         heads = (row for item in view.commands for row in _ending(item))
         blocks.append(fixed([*title("Commands"), *indented(heads)]))
@@ -187,6 +186,15 @@ def _section(name: str, text: str) -> list[Block]:
         fixed(title(name)),
         Block(lambda width: indented(by_and_by(text)), rows_of(text), foldable=True),
     ]
+
+
+def _error(view: StepView) -> list[Block]:
+    """The error, unless it only repeats what is said beside it."""
+    error, output = view.step.error, view.step.output_result or ""
+    codes = {f"exit code {item.exit_code}" for item in view.commands}
+    if not error or error in codes or output.startswith(error.removesuffix("…")):
+        return []
+    return _section("Error", error)
 
 
 def _ending(item: StepCommand) -> Iterator[Line]:
@@ -350,8 +358,7 @@ def output_blocks(view: StepView) -> list[Block]:
     if output and output.strip() not in printed:
         blocks.append(fixed([*([[]] if blocks else []), [Span("output of the step", "bold")]]))
         blocks += text_blocks(output.encode("utf-8", "replace"))
-    if view.step.error:
-        blocks += _section("Error", view.step.error)
+    blocks += _error(view)
     return blocks or [fixed([[Span("nothing was printed", "dim")]])]
 
 

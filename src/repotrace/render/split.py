@@ -35,7 +35,7 @@ def unified_lines(diff: bytes, *, syntax: bool = True) -> Iterator[Line]:
                 mark, tint = line[0].text[:1], _TINTS.get(line[0].text[:1])
                 rest = [Span(line[0].text[1:], line[0].style), *line[1:]]
                 yield NumberedLine(_tinted([Span(mark, line[0].style), *rest], tint))
-        else:
+        elif not _is_noise(part):
             yield part
 
 
@@ -52,8 +52,13 @@ def split_lines(diff: bytes, *, width: int, syntax: bool = True) -> Iterator[Lin
         if isinstance(part, Hunk):
             yield part.title
             yield from _rows(part, half)
-        else:
+        elif not _is_noise(part):
             yield part
+
+
+def _is_noise(line: Line) -> bool:
+    """What git says once more below the names of the files."""
+    return line[0].text.startswith(("index ", "--- ", "+++ "))
 
 
 def _rows(hunk: Hunk, half: int) -> Iterator[Line]:

@@ -252,7 +252,9 @@ class PlayApp(App[None]):
             self.content.show(shown.blocks, stay=stay)
         else:
             self.view.show(shown.blocks, stay=stay)
-        if self.query_one("#foot", LineBar).text == _READING:
+        if shown.note:
+            self.say([Span(shown.note, "yellow")])
+        elif self.query_one("#foot", LineBar).text == _READING:
             self.say(_hint())
 
     def say(self, line: Line) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_runs import QUICK, AgentRun
+from agent_runs import MONEY, PROJECT, QUICK, AgentRun
+from plugged import write_files
 from running import Shell
 
 from repotrace.blame import Plan
@@ -241,6 +242,48 @@ def test_what_a_state_lacks_can_be_linked(plain: AgentRun) -> None:
     (plain.workspace / "repotrace.toml").write_text('[check]\nlink = ["local.txt"]\n')
     found = plain.blame(command=command)
     assert (found.verdict, steps(found)) == ("necessary", [1])
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("limits.py", "import limits"),
+        ("src/limits.py", "import limits"),
+        ("parts/limits.py", "from parts import limits"),
+        ("parts/limits/__init__.py", "from parts.limits import MOST"),
+    ],
+)
+def test_a_generated_module_that_git_ignores(tmp_path: Path, path: str, line: str) -> None:
+    """It is here, and in no state: nothing is broken before, and no step is to blame."""
+    more = {".gitignore": "__pycache__\nlimits.py\nlimits/\n", "parts/__init__.py": ""}
+    ini = "[pytest]\npythonpath = . src\n"
+    agent = AgentRun(Shell(tmp_path), PROJECT | more | {"pytest.ini": ini})
+    write_files(agent.workspace, {path: "MOST = 9\n"})
+    agent.write("money.py", f"{line}\n{MONEY}")
+    agent.write("money.py", f"{line}\n\n{MONEY}")
+    agent.end()
+    found = agent.blame(HALF, plan=QUICK)
+    assert (found.verdict, found.uncaptured) == ("depends-on-uncaptured-files", (path,))
+
+
+def test_a_file_that_is_only_complained_about(plain: AgentRun) -> None:
+    (plain.workspace / "local.txt").write_text("for somebody else\n")
+    plain.write("other.txt", "1\n")
+    plain.write("value.txt", "bad\n")
+    plain.end()
+    found = plain.blame(command=f"cat local.txt; {GREP}")
+    assert (found.verdict, steps(found), found.uncaptured) == ("necessary", [2], ())
+
+
+def test_a_module_that_was_deleted_and_is_back(tmp_path: Path) -> None:
+    """A state holds it: the step that deleted it is to blame, whatever is here by now."""
+    agent = AgentRun(Shell(tmp_path), PROJECT | {"limits.py": "MOST = 9\n"})
+    agent.write("money.py", f"import limits\n{MONEY}")
+    agent.write("limits.py", None)
+    agent.end()
+    write_files(agent.workspace, {"limits.py": "MOST = 9\n"})
+    found = agent.blame(HALF, plan=QUICK)
+    assert (found.verdict, steps(found), found.uncaptured) == ("proven", [2], ())
 
 
 def test_states_that_were_pruned(plain: AgentRun) -> None:

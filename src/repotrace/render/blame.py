@@ -76,6 +76,8 @@ def _culprit(blame: Blame) -> Iterator[_Row]:
         label = "changed in"
     elif blame.verdict == "environment":
         label = "installs"
+    elif blame.uncaptured:
+        label = "since"
     for step in blame.steps:
         yield _line(label, _step(step), "bold")
         label = ""

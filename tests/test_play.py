@@ -63,14 +63,17 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    shell: Shell, *arguments: str, size: tuple[int, int] = (24, 80), **env: str
+    shell: Shell,
+    *arguments: str,
+    size: tuple[int, int] = (24, 80),
+    env: dict[str, str] | None = None,
 ) -> Iterator[Terminal]:
     leader, follower = os.openpty()
     termios.tcsetwinsize(follower, size)
     process = subprocess.Popen(
         [sys.executable, "-m", "repotrace", *arguments],
         cwd=shell.cwd,
-        env=clean_environment(shell.home, {"TERM": "xterm-256color"} | env),
+        env=clean_environment(shell.home, {"TERM": "xterm-256color"} | (env or {})),
         stdin=follower,
         stdout=follower,
         stderr=follower,
@@ -127,7 +130,7 @@ def test_control_c_leaves_too(repotrace: Shell) -> None:
 def test_without_colours_there_are_only_greys(repotrace: Shell, how: str) -> None:
     arguments = ["--color", "never"] if how == "--color" else []
     env = {"COLORTERM": "truecolor"} | ({"NO_COLOR": "1"} if how == "NO_COLOR" else {})
-    with terminal(repotrace, *arguments, "play", "--step", "4", **env) as shown:
+    with terminal(repotrace, *arguments, "play", "--step", "4", env=env) as shown:
         shown.read_until(b"Step 4 of 6")
         shown.type(b"q")
         assert shown.end() == 0
@@ -149,7 +152,7 @@ def test_a_step_that_is_not_there_opens_no_screen(repotrace: Shell) -> None:
 def test_a_terminal_that_can_do_nothing_is_printed_on(
     repotrace: Shell, env: dict[str, str]
 ) -> None:
-    with terminal(repotrace, "play", **env) as shown:
+    with terminal(repotrace, "play", env=env) as shown:
         assert shown.end() == 0
     assert b"\x1b[?" not in shown.seen
     assert b"Check again" in shown.seen

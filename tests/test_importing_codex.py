@@ -173,6 +173,21 @@ def test_a_sub_agent_joins_the_session_that_comes_later(store: Store, tmp_path: 
     assert len(store.runs.steps(run.id)) == 12
 
 
+def test_a_sub_agent_that_was_watched_live_stays(store: Store) -> None:
+    """Its states are exact, which those of a transcript are not."""
+    started: Event = {
+        "id": "live",
+        "run": derived_run_id("codex", name_of(LOOK)),
+        "kind": Kind.RUN_STARTED,
+        "time": 1_772_400_000_000_000_000,
+        "data": {"source": "codex", "source_id": name_of(LOOK), "base_quality": "exact"},
+        "raw": True,
+    }
+    store.runs.add_events([started])
+    imported_runs(store, SESSION)
+    assert store.runs.get(started["run"]).base_quality == "exact"
+
+
 def test_a_call_inside_a_script_is_known_by_its_event(tmp_path: Path) -> None:
     """The newest tools are called by code; the event of a call is all that tells of it."""
     session, _ = tree(tmp_path, OLDER, WORKER)

@@ -216,7 +216,9 @@ class _Flow:
                     continue
                 with suppress(RunNotFound):
                     known = self._store.runs.get(part)
-                    if known.source == self._importer.NAME and known.source_id == name:
+                    same = (known.source, known.source_id) == (self._importer.NAME, name)
+                    # One that was watched live knows more than its transcript.
+                    if same and known.base_quality != StateQuality.EXACT:
                         delete_run(self._store, known, force=True)
 
     # --- Events -----------------------------------------------------------------------------
@@ -281,15 +283,18 @@ class _Flow:
         if run is None:
             place = self._places.get(name, placing.NOWHERE)
             run = self.runs[name] = _Run(Summary(name, self._importer.NAME), None, place)
-            self._known(run)
+            self._known(run, event["data"])
             if self._rebuilder is not None:
                 base = self._base(place, self._rebuilder)
                 run.files = Rebuilding(self._rebuilder, f"runs/{name}", base, place.root)
         return run
 
-    def _known(self, run: _Run) -> None:
+    def _known(self, run: _Run, told: Mapping[str, Any]) -> None:
+        """Look whether the run is there already, be it as another view has named it."""
+        names = str(told.get("source")), str(told.get("source_id"))
         with suppress(RunNotFound, RepoTraceError):
-            known = self._store.runs.get(run.summary.run_id)
+            joined = self._store.joins.run_of(*names)
+            known = self._store.runs.get(joined or run.summary.run_id)
             run.summary.is_new = False
             run.weak = known.base_quality == StateQuality.EXACT
 

@@ -36,6 +36,8 @@ OPENHANDS, OPENHANDS_V0 = sorted((TRANSCRIPTS / "openhands").iterdir())
 """The first is a folder."""
 OPENCODE, OPENCODE_PART = sorted((TRANSCRIPTS / "opencode").iterdir())
 GEMINI, GEMINI_OLD = sorted((TRANSCRIPTS / "gemini-cli").glob("session-*"))
+WIRE = tuple(sorted((TRANSCRIPTS / "wire").iterdir()))
+"""Logs of traffic, by the form of the requests: chat, gemini, messages, responses."""
 ALL = (
     CLAUDE,
     CODEX,
@@ -59,6 +61,7 @@ ALL = (
     OPENCODE_PART,
     GEMINI,
     GEMINI_OLD,
+    *WIRE,
 )
 
 BEFORE = "def add(a, b):\n    return a\n"

@@ -167,8 +167,9 @@ def _generic(call: Call, told: Told) -> Result:
     failed = failed or told.failed
     if call.tool.action is Action.RUN:
         # Many agents do not show the exit code. That tests failed is said by their output, too.
-        failed = failed or (code is None and _tests_failed(call, output))
-        return Result(text, failed=failed, exit_code=code, stdout=output)
+        tests = code is None and not failed and _tests_failed(call, output)
+        told_by = {"tests": "failed"} if tests else {}
+        return Result(text, failed=failed or tests, exit_code=code, stdout=output, metadata=told_by)
     # A text that begins so is what most tools say instead of raising.
     failed = failed or text.startswith(("Error: ", "ERROR:", "error: "))
     if failed:

@@ -142,6 +142,10 @@ class Traffic:
             self._unread[sent.id] = sent
             return
         talks = [talk for run in self.runs for talk in run.talks]
+        before = next((t for t in talks if ask.previous and t.response_id == ask.previous), None)
+        if before is not None:
+            # The provider keeps what was said; the request has the rest.
+            ask.messages = [*before.messages, *ask.messages]
         talk, again = belonging(talks, ask)
         if talk is not None and again and talk.turn is not None:
             talk.turn.attempts += 1
@@ -152,8 +156,6 @@ class Traffic:
             talk = self._new_talk(run, ask)
         else:
             run = self._run_of(talk)
-        if ask.previous and ask.previous == talk.response_id:
-            ask.messages = [*talk.messages, *ask.messages]
         if talk.turn is not None and talk.turn.failed:
             yield from self._given_up(run, talk, talk.turn)
         yield from self._results(run, talk, ask, sent.time)
@@ -261,11 +263,18 @@ class Traffic:
     def _results(self, run: Run, talk: Talk, ask: Ask, time: int) -> Events:
         """The results that a request carries complete the calls of the turn before."""
         builder = run.builder
-        for told in ask.results:
-            name = _own_name(talk, told.id)
+        order = {name: place for place, name in enumerate(talk.turn.calls)} if talk.turn else {}
+        named = [(_own_name(talk, told.id), told) for told in ask.results]
+        # They may come in any order; the calls were made in that of the answer.
+        for name, told in sorted(named, key=lambda one: order.get(one[0], 0)):
             call = builder.opened(name)
-            if call is not None:
-                yield from builder.result(name, time, agents.result_of(builder, call, told))
+            if call is None:
+                continue
+            result = agents.result_of(builder, call, told)
+            for event in builder.result(name, time, result):
+                if event["data"].get("error") and result.metadata.get("tests"):
+                    event["data"]["error"] = "tests failed"
+                yield event
 
     def _prompts(self, run: Run, talk: Talk, ask: Ask, time: int) -> Events:
         """What a person said, as far as it can be told from what the agent adds."""

@@ -152,9 +152,20 @@ def test_a_session_of_elsewhere_is_meant_for_this_project(tmp_path: Path) -> Non
     assert repotrace("check", "--session", "nowhere").returncode == 2
 
 
+TRANSCRIPTS = {
+    "claude-code": "session/**/*.jsonl",
+    "codex": "session/**/*.jsonl",
+    "gemini-cli": "session-*.jsonl",
+    "inspect-ai": "*.eval",
+    "mini-swe-agent": "*.traj.json",
+    "opencode": "session-export.json",
+    "openhands": "conversations/*",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the sessions of real agents are not here")
-@pytest.mark.parametrize("agent", ["claude-code", "codex", "mini-swe-agent"])
+@pytest.mark.parametrize("agent", TRANSCRIPTS)
 def test_sessions_of_real_agents(tmp_path: Path, agent: str) -> None:
     """The test that broke midway is blamed on the first edit; nothing is broken at the end."""
     repotrace = Shell(tmp_path)
@@ -162,15 +173,20 @@ def test_sessions_of_real_agents(tmp_path: Path, agent: str) -> None:
     invoice_repository(repotrace.cwd)
     folder = SHARED / "agents" / "fixtures" / agent / "plain"
     plain_git(repotrace.cwd, "apply", str(folder / "final.diff"))
-    path = next(iter(sorted((folder / "session").rglob("*.jsonl"))), None)
-    path = path or next((folder / "session").rglob("*.traj.json"))
+    path = sorted(folder.rglob(TRANSCRIPTS[agent]))[0]
     done = repotrace("check", "--session", path, "--test-cmd", PYTEST, timeout=300)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.decode().splitlines()[-1].endswith("· 0 broken · 0 undecided")
     test = "tests/test_duedate.py::test_annual_across_a_leap_day"
     done = repotrace("blame", test, "--test-cmd", PYTEST, "--json", timeout=300)
-    assert done.returncode == 0, done.stderr
     (blame,) = json.loads(done.stdout)["blames"]
+    if agent == "openhands":
+        # Both of its test runs show the code of one edit before, as their tracebacks tell: what it
+        # saw fail on the files of the end does not fail there.
+        assert (done.returncode, blame["verdict"]) == (1, "not-reproducible")
+        assert any("the run saw it fail on the same files" in note for note in blame["notes"])
+        return
+    assert done.returncode == 0, done.stderr
     (step,) = blame["steps"]
     shown = json.loads(repotrace("runs", "show", "--json").stdout)
     edits = [one["number"] for one in shown["steps"] if one["files"]]

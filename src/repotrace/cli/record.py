@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,6 +80,8 @@ def _begin(recording: Recording, home: Path) -> None:
         facts.append(recording.agent)
     facts.append(f"kept in {_short(home)}")
     note(" · ".join(facts))
+    if recording.added:
+        note(f"relayed, by {' '.join(recording.added)}")
     for problem in recording.problems:
         complain(problem)
 
@@ -88,13 +89,14 @@ def _begin(recording: Recording, home: Path) -> None:
 def _conclude(recording: Recording, recorded: Recorded) -> None:
     from repotrace.runs.record import counted
 
+    said = len(recording.problems)
     try:
         recorded = recording.conclude(recorded)
     except KeyboardInterrupt:
         complain("interrupted; what was recorded is completed when the run is read")
         return
-    if recording.added:
-        note(f"added to the command: {shlex.join(recording.added)}")
+    for problem in recording.problems[said:]:
+        complain(problem)
     if recorded.run is None:
         why = f": {recorded.problem}" if recorded.problem else ""
         complain(f"{recorded.run_id} could not be read now{why}", "See: repotrace runs list")

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from repotrace import config
 from repotrace.errors import RepoTraceError
@@ -35,11 +35,15 @@ from repotrace.runs.following import Found, Sessions
 from repotrace.runs.recorder import ExecutionRecorder
 from repotrace.runs.sessions import written
 from repotrace.runs.watching import Looker, Watch
+from repotrace.runs.wire_matching import WIRE
 from repotrace.storage import Store
 from repotrace.system.descendants import descendants
-from repotrace.system.foreground import run_in_foreground, shell_code
+from repotrace.system.foreground import run_in_foreground, shell_code, signals_held
 from repotrace.system.lookup import candidates, command_line, resolve, spawn_failure
 from repotrace.system.plugin_environment import with_plugin
+
+if TYPE_CHECKING:
+    from repotrace.runs.wire_recording import WireRecording
 
 SOURCE = "record"
 """The source of runs of commands that are no agents we know."""
@@ -48,7 +52,7 @@ _PACE = 0.004
 """Seconds between two looks at whether a transcript has grown."""
 _SHORT = 0.05
 """Seconds that a look may take without a pause after it."""
-_SEARCH = (0.2, 1.0)
+_SEARCH = (0.1, 1.0)
 """Seconds between two searches for transcripts: before one is found, and then."""
 _JOIN = 2.0
 """Seconds between two joinings, at least."""
@@ -119,9 +123,13 @@ class Recording:
         self._follower = threading.Thread(target=self._follow, name="repotrace-follow", daemon=True)
         self._joiner = threading.Thread(target=self._join_now_and_then, daemon=True)
         self._news = threading.Event()
+        self._held = ExitStack()
         self._resources = ExitStack()
+        self._wire: WireRecording | None = None
+        self._env: dict[str, str] = {}
+        self._argv: list[str] = []
         self.added: list[str] = []
-        """What was put into the command line of the agent, and why."""
+        """What leads the agent to our relay: variables, and words of its command line."""
         self.problems: list[str] = []
 
     @property
@@ -151,6 +159,14 @@ class Recording:
         self._known_agent = self.agent
         if self._looker.base() is None:
             self.problems.append(f"the files are not kept: {self._looker.problem}")
+        self._env, self._argv = self._environment(), list(wish.argv)
+        if wish.proxy:
+            try:
+                self._lead_through_relay()
+            except RepoTraceError as error:
+                self._end(RunStatus.FAILED, error.message)
+                self.__exit__(None, None, None)
+                raise
         return self
 
     def __exit__(
@@ -161,25 +177,25 @@ class Recording:
     ) -> None:
         self._stop.set()
         self._news.set()
+        self._held.close()
         self._watch.stop()
         self._resources.close()
         self._journal.close()
         self._recorder.close()
 
     def run(self) -> Recorded:
-        """Run the command to its end. Raises CannotStart, or RepoTraceError if it cannot be
-        relayed."""
-        env = self._environment()
-        spec = CommandSpec(argv=self._wish.argv, cwd=os.fspath(self._wish.cwd), env=env)
-        argv = command_line(spec)
-        if self._wish.proxy:
-            env, argv = self._relayed(env, argv)
+        """Run the command to its end. Raises CannotStart."""
         try:
-            status = run_in_foreground(argv, env, before=self._watch.start, started=self._started)
+            status = run_in_foreground(
+                self._argv, self._env, before=self._watch.start, started=self._started
+            )
         except OSError as error:
-            failure = spawn_failure(error.errno or 0, argv[0], spec)
+            spec = CommandSpec(argv=self._wish.argv, cwd=os.fspath(self._wish.cwd), env=self._env)
+            failure = spawn_failure(error.errno or 0, self._argv[0], spec)
             self._end(RunStatus.FAILED, failure)
             raise CannotStart(failure, 127 if error.errno == errno.ENOENT else 126) from error
+        finally:
+            self._held.close()
         return Recorded(self.run_id, shell_code(status))
 
     def conclude(self, recorded: Recorded) -> Recorded:
@@ -208,6 +224,8 @@ class Recording:
                 recorded.run = self._store.runs.named(self.run_id)
         except Exception as error:  # the command is over, and its exit code stands
             recorded.problem = message_of(error)
+        if self._wire is not None and self._wire.problem:
+            self.problems.append(self._wire.problem)
         self._looker.close()
         return recorded
 
@@ -231,22 +249,24 @@ class Recording:
         env[RECORDER_VARIABLE] = SOURCE
         return env
 
-    def _relayed(self, env: dict[str, str], argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    def _lead_through_relay(self) -> None:
         from repotrace.runs.wire_recording import WireRecording
 
-        wire = WireRecording(
+        # Its threads may take no signal that is meant for the command.
+        self._held.enter_context(signals_held())
+        self._wire = WireRecording(
             run_id=self.run_id,
             journal=self._journal,
             agent=self.agent,
             environ=self._wish.environ,
             upstream=self._wish.upstream,
             look=self._looker.look,
+            folder=self._wish.cwd,
         )
-        self._resources.enter_context(wire)
-        env, argv = wire.for_child(env, argv)
-        self.added = list(wire.added)
-        self._recorder.update(attributes={"wire": True})
-        return env, argv
+        self._resources.enter_context(self._wire)
+        self._env, self._argv = self._wire.for_child(self._env, self._argv)
+        self.added = list(self._wire.added)
+        self._recorder.update(attributes={WIRE: True})
 
     def _started(self, pid: int) -> None:
         self._pid = pid

@@ -38,7 +38,7 @@ def run_in_foreground(
     start take no signals. Raises OSError if the command cannot be started. To be called in the
     main thread.
     """
-    with _signals_held():
+    with signals_held():
         before()
         pid = _spawn(list(argv), dict(env))
         started(pid)
@@ -51,8 +51,10 @@ def shell_code(status: int) -> int:
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
-    """Signals wait until we ask for them. What came while nobody asked is dropped at the end."""
+def signals_held() -> Iterator[None]:
+    """Signals wait until we ask for them; threads that are started meanwhile take none.
+
+    What came while nobody asked is dropped at the end."""
     before = signal.getsignal(signal.SIGCHLD)
     if before is signal.SIG_IGN:  # else the system throws the exit status away
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -83,6 +83,15 @@ def _cut_array(body: bytes) -> Iterator[Any]:
         yield value
 
 
+_MARKS = {
+    "chat": ("choices",),
+    "responses": ("output",),
+    "messages": ("content",),
+    "gemini": ("candidates", "promptFeedback"),
+}
+"""What a plain response has at least."""
+
+
 def whole(api: str, found: Payloads) -> tuple[Record, bool]:
     """The response in the form of the plain one, and whether the stream came to its end.
 
@@ -92,6 +101,8 @@ def whole(api: str, found: Payloads) -> tuple[Record, bool]:
     if not values:
         raise ValueError("no response")
     if not found.streamed and "type" not in values[0]:
+        if not any(name in values[0] for name in ("error", *_MARKS[api])):
+            raise ValueError("no response")
         return values[0], not found.broken
     return _JOINERS[api](values)
 

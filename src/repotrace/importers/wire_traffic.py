@@ -7,17 +7,32 @@ conversation of its own.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Generator
+from typing import Any
 
 from repotrace.agents import Action
 from repotrace.importers import wire_agents as agents
 from repotrace.importers.aider_edits import edits_of
-from repotrace.importers.building import MALFORMED, Builder, Events, Result, one_line, text_of
-from repotrace.importers.wire_answers import Answer, ToolCall, answer_of, called, error_of
-from repotrace.importers.wire_requests import Ask, api_of, ask_of, unnamed
-from repotrace.importers.wire_streams import Payloads
+from repotrace.importers.building import (
+    MALFORMED,
+    Builder,
+    Events,
+    Result,
+    one_line,
+    text_of,
+)
+from repotrace.importers.wire_answers import Answer, ToolCall, answer_of
+from repotrace.importers.wire_requests import Ask, api_of, ask_of
+from repotrace.importers.wire_runs import (
+    Got,
+    Moment,
+    Run,
+    Sent,
+    line_of,
+    own_name,
+    refusal,
+    with_names,
+)
 from repotrace.importers.wire_talks import Talk, Turn, belonging, digest_of, kept, said
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import RunStatus, StepType
@@ -48,60 +63,6 @@ _HARMLESS = frozenset(
 """What tools do that changes no files."""
 _SPAWNING = 20
 """Characters from which on a text that was handed to a tool is taken for the task of an agent."""
-
-
-class Sent(NamedTuple):
-    """A request on its way."""
-
-    id: str
-    time: int
-    """Nanoseconds since 1970."""
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: Any
-    """Decoded, or the text where it is no JSON."""
-
-
-class Got(NamedTuple):
-    """What came back for a request."""
-
-    id: str
-    time: int
-    """When it had ended."""
-    status: int | None
-    payloads: Payloads
-    complete: bool
-    raw: str = ""
-    error: str | None = None
-    headers: Mapping[str, str] = {}
-    first_byte: float | None = None
-    duration: float | None = None
-
-
-class Moment(NamedTuple):
-    """What the files as a request found them tell of."""
-
-    run_id: str
-    begun: str
-    """The step of the turn that begins with the request."""
-    changing: tuple[str, ...]
-    """The steps before it that may have changed files, and are over now."""
-
-
-@dataclass(slots=True)
-class Run:
-    """A run as it grows."""
-
-    builder: Builder
-    session: str = ""
-    root: Talk | None = None
-    """The conversation that is the work itself."""
-    talks: list[Talk] = field(default_factory=list)
-    spawning: list[tuple[str, str]] = field(default_factory=list)
-    """Steps that may have started another agent, each with a text that it was given."""
-    others: int = 0
-    """Requests that were to no model."""
 
 
 class Traffic:
@@ -145,7 +106,9 @@ class Traffic:
         before = next((t for t in talks if ask.previous and t.response_id == ask.previous), None)
         if before is not None:
             # The provider keeps what was said; the request has the rest.
-            ask.messages = [*before.messages, *ask.messages]
+            known = [m for m in before.messages if m["role"] == "system"]
+            more = [message for message in ask.messages if message not in known]
+            ask.messages = [*before.messages, *more]
         talk, again = belonging(talks, ask)
         if talk is not None and again and talk.turn is not None:
             talk.turn.attempts += 1
@@ -264,7 +227,7 @@ class Traffic:
         """The results that a request carries complete the calls of the turn before."""
         builder = run.builder
         order = {name: place for place, name in enumerate(talk.turn.calls)} if talk.turn else {}
-        named = [(_own_name(talk, told.id), told) for told in ask.results]
+        named = [(own_name(talk, told.id), told) for told in ask.results]
         # They may come in any order; the calls were made in that of the answer.
         for name, told in sorted(named, key=lambda one: order.get(one[0], 0)):
             call = builder.opened(name)
@@ -348,7 +311,7 @@ class Traffic:
             return
         run, talk, turn = waiting
         if got.status is None or not (200 <= got.status < 300 or got.status == 101):
-            yield from self._failed(run, turn, got, _refusal(got))
+            yield from self._failed(run, turn, got, refusal(got))
             return
         try:
             answer = answer_of(turn.ask.api, got.payloads)
@@ -379,7 +342,7 @@ class Traffic:
 
     def _finish(self, run: Run, talk: Talk, turn: Turn, answer: Answer, got: Got) -> Events:
         builder = run.builder
-        answer = _with_names(answer, turn.ask)
+        answer = with_names(answer, turn.ask)
         turn.answered, turn.problem, turn.seconds = True, None, got.duration
         talk.answered(answer)
         if turn.ask.warms_up:
@@ -389,7 +352,7 @@ class Traffic:
         talk.messages = [*turn.ask.messages, message]
         yield self._interaction(run, talk, turn, answer, got)
         ended: Record = {"id": turn.step_id, "output_result": answer.text}
-        ended["description"] = _line(answer)
+        ended["description"] = line_of(answer)
         if answer.id:
             ended["external_id"] = answer.id
         if got.payloads.broken:
@@ -405,7 +368,7 @@ class Traffic:
     ) -> Events:
         builder = run.builder
         builder.agent, tool = agents.understood(builder.agent, call.name, call.arguments)
-        name = _own_name(talk, call.id)
+        name = own_name(talk, call.id)
         if builder.is_open(name):
             return
         given = call.arguments if isinstance(call.arguments, dict) else {}
@@ -548,43 +511,6 @@ class Traffic:
             command = text_of(call.arguments.get(call.tool.command)) if call.tool.command else ""
             if call.tool.action is Action.SUBMIT or _SUBMITS in command:
                 yield from builder.result(name, builder.time, Result("", refused=True))
-
-
-def _own_name(talk: Talk, name: str) -> str:
-    """The id of a call in its run; one that was given none is unique in its conversation only."""
-    return f"{talk.name}{name}" if name.startswith("#") else name
-
-
-def _with_names(answer: Answer, ask: Ask) -> Answer:
-    """The answer with ids for the calls that have none, as the next request will count them."""
-    if all(call.id for call in answer.calls):
-        return answer
-    place = ask.unnamed
-    calls = []
-    for call in answer.calls:
-        if not call.id:
-            call = call._replace(id=unnamed(place))
-            place += 1
-        calls.append(call)
-    others = [part for part in answer.parts if part["type"] != "tool_call"]
-    return answer._replace(calls=calls, parts=[*others, *map(called, calls)])
-
-
-def _line(answer: Answer) -> str:
-    """What an answer is called in lists."""
-    words = one_line(answer.text)
-    if words:
-        return words
-    names = ", ".join(dict.fromkeys(call.name for call in answer.calls))
-    return f"calls {names}" if names else one_line(answer.thoughts) or "(no words)"
-
-
-def _refusal(got: Got) -> str:
-    if got.status is None:
-        return got.error or "no response"
-    found = got.payloads.values[0] if got.payloads.values else None
-    words = error_of(found) or got.error or one_line(got.raw)
-    return f"HTTP {got.status}: {words}" if words else f"HTTP {got.status}"
 
 
 __all__ = ["SOURCE", "Got", "Moment", "Run", "Sent", "Traffic"]

@@ -385,6 +385,23 @@ def test_a_stretch_that_cannot_be_imported(agent: AgentRun) -> None:
     assert found.exit_code == 2
 
 
+def test_the_step_of_a_range_that_made_the_hunk(plain: AgentRun) -> None:
+    """None of the states between can be run, and still one hunk of them breaks it."""
+    plain.write("value.txt", f"{SOURCE}good\n{SOURCE}")
+    plain.write("other.txt", "skip\n")
+    plain.write("value.txt", f"first\n{SOURCE}good\n{SOURCE}")
+    plain.write("value.txt", f"first\n{SOURCE}bad\n{SOURCE}")
+    plain.write("value.txt", f"first\n{SOURCE}bad\n{SOURCE}last\n")
+    plain.write("other.txt", "1\n")
+    plain.end()
+    found = plain.blame(command=f"grep -q skip other.txt && exit 125; {GREP}")
+    assert (found.verdict, found.named) == ("range", False)
+    (broken,) = found.breaks
+    assert broken.steps == (2, 3, 4, 5, 6)
+    assert broken.hunks is not None
+    assert [(hunk.path, hunk.step) for hunk in broken.hunks] == [("value.txt", 4)]
+
+
 def test_a_file_that_cannot_be_imported_at_the_end(agent: AgentRun) -> None:
     agent.write("notes.txt", "1\n")
     agent.edit("money.py", "def half", "def third")

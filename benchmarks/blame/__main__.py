@@ -147,6 +147,7 @@ class Asked:
         if truth.hunk and blame.breaks and blame.breaks[0].hunks is not None:
             lines = [line for hunk in blame.breaks[0].hunks for line in hunk.lines]
             found["hunks"] = len(blame.breaks[0].hunks)
+            found["hunk_steps"] = sorted({hunk.step or 0 for hunk in blame.breaks[0].hunks})
             found["hunks_of"] = blame.breaks[0].hunks_of
             found["hunk_right"] = f"+{truth.hunk}" in lines
         return found | {"git": self._git(draws)}

@@ -352,9 +352,11 @@ def unimportable_around(make: Making) -> None:
     killed = make.catalogue.one(make.chance)
     start, place, end = make.places(3, apart=3)
     _unfinished(make, killed, start, end)
-    make.breaks(place, killed)
+    hunk = make.breaks(place, killed)
     checks = ((start - 1, True), (end, False), (make.size, False))
-    make.truths.append(Truth(make.test(killed), RANGE, place, bounded=False, checks=checks))
+    make.truths.append(
+        Truth(make.test(killed), RANGE, place, hunk=hunk, bounded=False, checks=checks)
+    )
 
 
 # --- Other hands -------------------------------------------------------------------------------

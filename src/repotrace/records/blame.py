@@ -39,6 +39,8 @@ class BlamedHunk(Record):
     """As in a unified diff, without context; none for a file as a whole."""
     what: str = ""
     """For a file as a whole: created, deleted, changed."""
+    step: int | None = None
+    """The one step that made it, where the break is among several."""
 
 
 class BlamedStep(Record):

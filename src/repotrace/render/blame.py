@@ -144,7 +144,11 @@ def _hunks(found: BlamedBreak) -> Iterator[_Row]:
     assert found.hunks is not None
     count = len(found.hunks)
     noun = "hunk" if found.hunks_of == 1 else "hunks"
-    yield _line("minimal" if found.minimal else "hunks", f"{count} of {found.hunks_of} {noun}:")
+    makers = {hunk.step for hunk in found.hunks}
+    (maker,) = makers if len(makers) == 1 else (None,)
+    made = "" if maker is None else f", made by step {maker} alone"
+    text = f"{count} of {found.hunks_of} {noun}{made}:"
+    yield _line("minimal" if found.minimal else "hunks", text)
     shown = 0
     for hunk in found.hunks:
         if shown > _HUNK_LINES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,10 +31,11 @@ from repotrace.records.blame import (
 from repotrace.records.run import FAILING, Run
 from repotrace.runs.agent_tests import Sighting
 from repotrace.runs.executions import Bench
+from repotrace.runs.hunk_origins import made_at
 from repotrace.runs.hunks import split_lines
 from repotrace.runs.moving import Moving
 from repotrace.runs.step_facts import StepFacts
-from repotrace.runs.subjects import shown_hunk
+from repotrace.runs.subjects import Change, shown_hunk
 from repotrace.runs.uncaptured import uncaptured_in
 
 UNCAPTURED = "depends-on-uncaptured-files"
@@ -142,7 +143,7 @@ def _break(found: Break, account: Account) -> BlamedBreak:
     low, high = found.boundary[:2]
     hunks = None
     if found.hunks is not None:
-        hunks = tuple(_hunks(found.hunks, account))
+        hunks = tuple(_hunks(found, account))
     return BlamedBreak(
         steps=found.steps,
         verdict=str(found.verdict),
@@ -164,20 +165,30 @@ def _break(found: Break, account: Account) -> BlamedBreak:
     )
 
 
-def _hunks(ids: Iterable[str], account: Account) -> Iterator[BlamedHunk]:
+def _hunks(found: Break, account: Account) -> Iterator[BlamedHunk]:
     snapshots = account.bench.store.snapshots
-    for name in ids:
+    for name in found.hunks or ():
         change = account.bench.subjects.change(name)
+        step = None if found.boundary.exact else _maker(change, found.boundary, account)
         old = snapshots.read(change.before, change.path)
         if change.hunk is not None:
             # The files of a state are exact; what is said of them goes to the database and out.
             lines = shown_hunk(change, split_lines(old or b""))
             redact = account.bench.options.redactor.redact
-            yield BlamedHunk(path=change.path, lines=tuple(map(redact, lines)))
+            yield BlamedHunk(path=change.path, lines=tuple(map(redact, lines)), step=step)
             continue
         new = snapshots.read(change.after, change.path)
         what = "created" if old is None else "deleted" if new is None else "changed"
-        yield BlamedHunk(path=change.path, what=what)
+        yield BlamedHunk(path=change.path, what=what, step=step)
+
+
+def _maker(change: Change, boundary: Boundary, account: Account) -> int | None:
+    """The one step between two states that made a hunk, going by the files."""
+    states = account.candidates[boundary.passes : boundary.fails + 1]
+    read = account.bench.store.snapshots.read
+    place = made_at(change.hunk, [read(one.state_id, change.path) for one in states])
+    steps = states[place].steps if place is not None else ()
+    return steps[0] if len(steps) == 1 else None
 
 
 def _suspects(finding: Finding) -> Suspects | None:

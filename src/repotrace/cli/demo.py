@@ -61,8 +61,7 @@ def demo(
         tell(agent_view(run, said))
 
     try:
-        if not as_json:
-            terminal.print(beginning_view(repository))
+        tell(beginning_view(repository, terminal.width))
         story = demonstrate(
             folder,
             os.environ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -18,16 +19,15 @@ from repotrace.render.blame import blame_view
 from repotrace.render.checks import check_view, summary_line
 
 
-def beginning_view(folder: Path) -> RenderableType:
-    """What is going to happen."""
-    text = Text(
-        f"A small project about invoices, made in {visible(str(folder))}, and an agent that"
+def beginning_view(folder: Path, width: int) -> RenderableType:
+    """What is going to happen, in lines of at most so many columns."""
+    text = (
+        f"A small project about invoices, made in {visible(str(folder))}, and an agent that works"
+        " on it. Its model is a script that needs no network, with tokens and prices to match;"
+        " recorder, tests, check and blame are the real ones."
     )
-    text.append(
-        " works on it. Its model is a script that needs no network, with tokens and prices to"
-    )
-    text.append(" match; recorder, tests, check and blame are the real ones.\n")
-    return text
+    lines = wrap(text, max(40, min(width, 88)), break_long_words=False, break_on_hyphens=False)
+    return Text("\n".join(lines) + "\n")
 
 
 def agent_view(run: Run, said: str) -> RenderableType:

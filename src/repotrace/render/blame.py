@@ -144,8 +144,7 @@ def _hunks(found: BlamedBreak) -> Iterator[_Row]:
     assert found.hunks is not None
     count = len(found.hunks)
     noun = "hunk" if found.hunks_of == 1 else "hunks"
-    makers = {hunk.step for hunk in found.hunks}
-    (maker,) = makers if len(makers) == 1 else (None,)
+    maker = _maker(found)
     made = "" if maker is None else f", made by step {maker} alone"
     text = f"{count} of {found.hunks_of} {noun}{made}:"
     yield _line("minimal" if found.minimal else "hunks", text)
@@ -158,6 +157,12 @@ def _hunks(found: BlamedBreak) -> Iterator[_Row]:
         for line in _hunk(hunk):
             yield line
             shown += 1
+
+
+def _maker(found: BlamedBreak) -> int | None:
+    """The step of a range that made all of the hunks."""
+    makers = {hunk.step for hunk in found.hunks or ()}
+    return makers.pop() if len(makers) == 1 else None
 
 
 def _hunk(hunk: BlamedHunk) -> Iterator[_Row]:
@@ -234,7 +239,8 @@ def _next(blame: Blame) -> _Row:
     told = f"{count} executions, on {blame.tried} of {blame.states} states"
     if not blame.run_id or not blame.steps:
         return _line("tried", told, "dim")
-    step = blame.steps[0].number
+    maker = _maker(blame.breaks[0]) if blame.breaks else None
+    step = blame.steps[0].number if maker is None else maker
     text = f"repotrace play {blame.run_id} --step {step}"
     if blame.seen.first_step is not None and blame.test:
         text += (

@@ -74,7 +74,10 @@ def test_the_other_examples_run(project: Project) -> None:
             exec(block.replace('["pytest", "-q"]', '["python", "-m", "pytest", "-q"]'), space)
         space["search"]("x")
 
-    agent()
+    try:
+        agent()
+    finally:
+        repotrace.uninstrument()
     steps = {step.description: step for step in project.steps()}
     assert steps["rename the field"].output_result == "3 places"
     assert steps["search"].input_context == "x"

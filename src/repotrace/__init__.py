@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         TracingExecutor,
         child_environment,
         current_span,
+        instrument,
         propagate,
         record_decision,
         record_edit,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         run_tests,
         span,
         trace_agent,
+        uninstrument,
     )
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "__version__",
     "child_environment",
     "current_span",
+    "instrument",
     "propagate",
     "record_decision",
     "record_edit",
@@ -42,6 +45,7 @@ __all__ = [
     "run_tests",
     "span",
     "trace_agent",
+    "uninstrument",
 ]
 
 

@@ -24,6 +24,7 @@ from repotrace.sdk.spans import STATEFUL, Span, current_span, span
 if TYPE_CHECKING:
     from repotrace.sdk.children import TracingExecutor, child_environment, propagate
     from repotrace.sdk.commands import CommandResult, run_command, run_tests
+    from repotrace.sdk.instrumenting import instrument, uninstrument
     from repotrace.sdk.logs import TraceHandler
     from repotrace.sdk.telling import (
         record_decision,
@@ -42,6 +43,7 @@ __all__ = [
     "TracingExecutor",
     "child_environment",
     "current_span",
+    "instrument",
     "propagate",
     "record_decision",
     "record_edit",
@@ -53,6 +55,7 @@ __all__ = [
     "run_tests",
     "span",
     "trace_agent",
+    "uninstrument",
 ]
 
 _HOMES = {
@@ -60,6 +63,7 @@ _HOMES = {
     "TraceHandler": "logs",
     "TracingExecutor": "children",
     "child_environment": "children",
+    "instrument": "instrumenting",
     "propagate": "children",
     "record_decision": "telling",
     "record_edit": "telling",
@@ -69,6 +73,7 @@ _HOMES = {
     "record_tests": "telling",
     "run_command": "commands",
     "run_tests": "commands",
+    "uninstrument": "instrumenting",
 }
 
 

@@ -19,6 +19,7 @@ from repotrace.records.events import (
 from repotrace.sdk.conversations import Conversations
 from repotrace.sdk.retries import Retries
 from repotrace.sdk.spans import Span
+from repotrace.sdk.told import ToldCalls
 
 if TYPE_CHECKING:
     from repotrace.runs.recorder import ExecutionRecorder
@@ -34,7 +35,7 @@ may_inherit = True
 class ActiveRun:
     """A run as far as this process records it."""
 
-    __slots__ = ("__weakref__", "children", "conversations", "id", "recorder", "retries")
+    __slots__ = ("__weakref__", "children", "conversations", "id", "recorder", "retries", "told")
 
     def __init__(self, recorder: ExecutionRecorder, children: ChildEnvironment) -> None:
         self.recorder = recorder
@@ -42,6 +43,7 @@ class ActiveRun:
         self.id = recorder.run_id
         self.retries = Retries()
         self.conversations = Conversations()
+        self.told = ToldCalls()
         _runs.add(self)
 
 
@@ -127,6 +129,7 @@ def _after_fork() -> None:
     for run in list(_runs):
         run.retries.renew_lock()
         run.conversations.renew_lock()
+        run.told.renew_lock()
 
 
 if hasattr(os, "register_at_fork"):

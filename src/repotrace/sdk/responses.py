@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from repotrace.sdk.values import dumped
+
 type Plain = Mapping[str, Any]
 
 
@@ -32,7 +34,7 @@ def _plain(response: object) -> Plain | None:
     if isinstance(response, Mapping):
         return response
     dump = getattr(response, "model_dump", None)
-    found = dump() if callable(dump) else None
+    found = dumped(dump) if callable(dump) else None
     return found if isinstance(found, Mapping) else None
 
 

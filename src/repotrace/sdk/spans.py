@@ -315,11 +315,13 @@ class Span:
 
     def _tell_of_call(self, run: ActiveRun, data: dict[str, Any]) -> None:
         """A span of a model is a model call, unless it has told of its calls itself."""
-        if (self._facts or {}).get("calls_told"):
-            return
         from repotrace.sdk.responses import facts_of
 
         facts = facts_of(self._outputs) if self._outputs is not None else {}
+        if (self._facts or {}).get("calls_told"):
+            if facts.get("response"):
+                data["output_result"] = facts["response"]
+            return
         usage = dict(self._usage or {})
         if "tokens" in usage:
             usage["tokens_used"] = usage.pop("tokens")

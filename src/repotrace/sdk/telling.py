@@ -114,9 +114,13 @@ def record_llm(
     if not known and response is not None:
         known = {"response": as_text(response)}
     given = {"prompt": prompt, "model": model, "purpose": purpose, **facts}
-    known |= {name: value for name, value in given.items() if value is not None}
-    if "tokens" in known:
-        known["tokens_used"] = known.pop("tokens")
+    given = {name: value for name, value in given.items() if value is not None}
+    if "tokens" in given:
+        given["tokens_used"] = given.pop("tokens")
+    known |= given
+    recorded = run.told.told(known, span)
+    if recorded is not None:  # by itself, see `instrument`
+        return run.recorder.record_llm(**{**given, "id": recorded.id, "step_id": recorded.step_id})
     name = str(known.setdefault("id", new_id()))
     if messages is not None:
         known |= run.conversations.added(name, messages)

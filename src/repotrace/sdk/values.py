@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _SIMPLE = (int, float, bool)
@@ -28,10 +28,18 @@ def as_text(value: object) -> str | None:
                 return repr(value)
         dump = getattr(value, "model_dump_json", None)
         if callable(dump):
-            return str(dump())
+            return str(dumped(dump))
         return repr(value)
     except Exception as error:  # whatever a foreign object does when it is looked at
         return f"<{type(value).__name__}, unprintable: {type(error).__name__}>"
+
+
+def dumped(dump: Callable[..., Any]) -> Any:
+    """What a record of Pydantic dumps of itself, without its warnings: they are for its makers."""
+    try:
+        return dump(warnings=False)
+    except TypeError:  # of another make
+        return dump()
 
 
 def is_awaitable(result: object) -> bool:
@@ -60,7 +68,7 @@ def failure_of(result: object, step_type: str) -> str | None:
 
 def _plain(value: object) -> Any:
     dump = getattr(value, "model_dump", None)
-    return dump() if callable(dump) else repr(value)
+    return dumped(dump) if callable(dump) else repr(value)
 
 
 def call_text(function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from agent_runs import PYTEST, AgentRun
 from reading import Recorded, project, record
 from recording import RUN
-from running import BOOM, BOOM_ID, Shell
+from running import BOOM, BOOM_ID, Shell, clean_environment
 
 from repotrace.runs.export.exporting import EXPORTERS
 
@@ -110,3 +116,188 @@ def test_what_cannot_be_imported_is_said(repotrace: Shell) -> None:
     done = repotrace("import", "bad.json")
     assert done.returncode == 2
     assert b"bad.json is no exported run" in done.stderr
+
+
+# --- Bundles --------------------------------------------------------------------------------
+
+
+class Machine:
+    """Another machine: another HOME, another folder, and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shell = Shell(folder / "other machine")
+
+    def __call__(self, *args: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        return self.shell(*args, **options)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def in_project(repotrace: Shell) -> Path:
+    """A repository with a change and a file that no commit has."""
+    repotrace.cwd = project(repotrace.cwd / "invoice")
+    (repotrace.cwd / "app" / "export.py").write_text("raise ValueError('too big')\n")
+    (repotrace.cwd / "data.txt").write_text("only here\n")
+    (repotrace.cwd / "run.py").write_text(
+        "print(open('data.txt').read())\nexec(open('app/export.py').read())\n"
+    )
+    return repotrace.cwd
+
+
+def test_a_report_is_replayed_where_its_repository_is_not(
+    repotrace: Shell, machine: Machine, tmp_path: Path
+) -> None:
+    workspace = in_project(repotrace)
+    captured = repotrace("capture", "python", "run.py")
+    assert captured.returncode == 1
+    file = tmp_path / "bug.repotrace"
+    assert out(repotrace("export", "-f", "bundle", "-o", str(file))) == f"wrote {file}\n"
+    shutil.rmtree(workspace)
+    told = out(machine("import", str(file)))
+    report_id = told.split()[2]
+    assert "files     as they were at the capture" in told
+    refused = machine("replay", "--at-capture")
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"came from elsewhere (bug.repotrace)" in refused.stderr
+    assert b"python run.py" in refused.stderr
+    done = machine("replay", report_id, "--at-capture", "--yes", "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["matched"] is True
+
+
+def test_a_bundle_gets_a_name_by_itself(repotrace: Shell, recorded: Recorded) -> None:
+    assert out(repotrace("export", RUN, "--format", "bundle")) == f"wrote {RUN}.repotrace\n"
+    refused = repotrace("export", RUN, "--format", "bundle")
+    assert refused.returncode == 2
+    assert (recorded.workspace / f"{RUN}.repotrace").read_bytes()[:2] == b"PK"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_file_does_for_an_id(repotrace: Shell, machine: Machine, tmp_path: Path) -> None:
+    run, report = tmp_path / "run.repotrace", tmp_path / "report.md"
+    out(repotrace("export", RUN, "-f", "bundle", "-o", str(run)))
+    repotrace("capture", *BOOM)
+    report.write_text(out(repotrace("report")))
+    shown = machine("runs", "show", str(run))
+    assert out(shown).startswith(f"Run {RUN}")
+    assert shown.stderr == f"imported run {RUN}\n".encode()
+    assert machine("play", str(run), "--step", "1").stderr == f"this is run {RUN}\n".encode()
+    assert out(machine("show", str(report), "--json")).count(BOOM_ID)
+    assert json.loads(out(machine("export", str(run))))["run_id"] == RUN
+    assert machine("replay", str(report)).returncode == 2
+    assert machine("replay", str(report), "--yes").returncode == 0
+
+
+def test_secrets_in_files_keep_a_bundle_from_being_written(repotrace: Shell) -> None:
+    workspace = in_project(repotrace)
+    (workspace / "keys.py").write_text("\nKEY = 'ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8'\n")
+    repotrace("capture", "python", "run.py")
+    refused = repotrace("export", "-f", "bundle", "-o", "x.repotrace")
+    assert refused.returncode == 2
+    assert b"  keys.py:2  " in refused.stderr
+    assert not (workspace / "x.repotrace").exists()
+    out(repotrace("export", "-f", "bundle", "-o", "x.repotrace", "--allow-secrets"))
+    out(repotrace("export", "-f", "html", "-o", "x.html", "--allow-secrets"))
+
+
+# --- Consent --------------------------------------------------------------------------------
+
+
+def received(machine: Machine, repotrace: Shell, tmp_path: Path) -> Path:
+    """A report of another machine, whose command would leave a trace; the trace."""
+    trace = tmp_path / "executed"
+    command = f"import pathlib; pathlib.Path({str(trace)!r}).touch(); raise SystemExit(3)"
+    repotrace("capture", "python", "-c", command)
+    trace.unlink()
+    out(repotrace("export", "-o", str(tmp_path / "report.json")))
+    out(machine("import", str(tmp_path / "report.json")))
+    return trace
+
+
+@pytest.mark.parametrize(
+    "command", [("replay",), ("replay", "--accept"), ("report", "--replay"), ("replay-all",)]
+)
+def test_nothing_from_elsewhere_is_executed_unasked(
+    repotrace: Shell, machine: Machine, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    trace = received(machine, repotrace, tmp_path)
+    refused = machine(*command)
+    assert refused.returncode == 2
+    assert b"--yes" in refused.stderr + refused.stdout
+    assert not trace.exists()
+    machine(*command, "--yes")
+    assert trace.exists()
+
+
+def test_what_is_read_needs_no_consent(repotrace: Shell, machine: Machine, tmp_path: Path) -> None:
+    trace = received(machine, repotrace, tmp_path)
+    for command in (
+        ("show",), ("report",), ("list",), ("generate",), ("replay", "--dry-run"), ("export",),
+    ):  # fmt: skip
+        out(machine(*command))
+    assert not trace.exists()
+
+
+def test_a_report_that_git_tracks_is_trusted(
+    repotrace: Shell, machine: Machine, tmp_path: Path
+) -> None:
+    machine.shell.git("init", "-q")
+    trace = received(machine, repotrace, tmp_path)
+    assert machine("replay").returncode == 2
+    machine.shell.git("add", "-f", ".repotrace/reports")
+    machine("replay")
+    assert trace.exists()
+
+
+def test_a_run_from_elsewhere_is_not_executed_unasked(
+    repotrace: Shell, machine: Machine, tmp_path: Path
+) -> None:
+    agent = AgentRun(repotrace)
+    trace = tmp_path / "executed"
+    agent.write("conftest.py", f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n")
+    agent.edit("money.py", "a + b", "a - b")
+    file = tmp_path / "run.repotrace"
+    out(repotrace("export", RUN, "-f", "bundle", "-o", str(file)))
+    shutil.rmtree(agent.workspace)
+    out(machine("import", str(file)))
+    for command in (("check", RUN), ("blame", RUN, "tests/test_money.py::test_add")):
+        refused = machine(*command, "--test-cmd", PYTEST)
+        assert refused.returncode == 2
+        assert b"came from elsewhere (run.repotrace)" in refused.stderr
+        assert b"-m pytest" in refused.stderr
+        assert not trace.exists()
+    done = machine("check", RUN, "--test-cmd", PYTEST, "--yes", "tests/test_money.py::test_add")
+    assert done.returncode == 1, done.stderr
+    assert b"test_add" in done.stdout
+    assert trace.exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 2), (b"\n", 2), (b"y\n", 0)])
+def test_a_person_is_asked(
+    repotrace: Shell, machine: Machine, tmp_path: Path, answer: bytes, code: int
+) -> None:
+    trace = received(machine, repotrace, tmp_path)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "repotrace", "replay"],
+        cwd=machine.shell.cwd,
+        env=clean_environment(machine.shell.home),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as asked:
+        os.close(theirs)
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(ours, 4096)
+        assert b"came from elsewhere: report.json" in said
+        assert b"SystemExit(3)" in said
+        assert not trace.exists()
+        os.write(ours, answer)
+        asked.communicate(timeout=60)
+    os.close(ours)
+    assert asked.returncode == code
+    assert trace.exists() == (code == 0)

@@ -84,6 +84,8 @@ class ReplayOptions:
     """Where those files are; without it only commits can be had."""
     links: tuple[str, ...] = ()
     """Paths that were not captured, to be linked into the copy from the work tree."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Ids of reports that may not be executed, with the reason."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,7 +122,11 @@ def replay(
     """
     options = options or _options(cwd, timeout, match_output=match_output)
     reproduction = as_reproduction(source)
-    result = _replay_run(reproduction.recorded, options)
+    refused = options.refused.get(reproduction.report_id or "")
+    if refused is not None:
+        result = _cannot_run(reproduction.recorded, refused, [], options)
+    else:
+        result = _replay_run(reproduction.recorded, options)
     about = {"report_id": reproduction.report_id or "", "title": reproduction.title}
     if isinstance(source, BugReport):
         about["status"] = source.status

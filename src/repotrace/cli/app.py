@@ -30,6 +30,7 @@ COMMANDS = {
     "play": "repotrace.cli.play:play",
     "check": "repotrace.cli.check:check",
     "blame": "repotrace.cli.blame:blame",
+    "rerun": "repotrace.cli.rerun:rerun",
     "runs list": "repotrace.cli.runs_list:runs_list",
     "runs show": "repotrace.cli.runs_show:runs_show",
     "runs diff": "repotrace.cli.runs_diff:runs_diff",
@@ -91,6 +92,7 @@ SECOND_NAMES: dict[str, str] = {
     if name.startswith("runs ")
 } | {
     "work replay": "repotrace.cli.play:work_replay",
+    "work rerun": "repotrace.cli.rerun:rerun",
     "work export-trace": "repotrace.cli.export:work_export_trace",
 }
 """Other names of commands, in the hidden group `work`."""

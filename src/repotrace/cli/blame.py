@@ -17,6 +17,7 @@ from repotrace.cli.check import (
     how_to_test,
     split_words,
 )
+from repotrace.cli.consent import YesOption, may_execute_run
 from repotrace.cli.options import JsonOption, Opened, StoreOption, note, open_runs, print_json, say
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def blame(
         bool, typer.Option("--rerun", help="Believe nothing that was executed before")
     ] = False,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,7 +80,7 @@ def blame(
     testing = how_to_test(opened, test_cmd, timeout, rerun=rerun)
     sides = sides_of_run(opened.store, run)
     done: list[Blame] = []
-    with bench_for(opened.store, workspace_of(run), testing, run_id=run.id) as bench:
+    with bench_for(opened.store, workspace_of(run, opened.store), testing, run_id=run.id) as bench:
         options = BlameOptions(
             plan=plan, jobs=jobs, original_tests=original_tests, on_progress=teller.progress
         )
@@ -86,6 +88,7 @@ def blame(
         if dry_run:
             _print_plan(blaming, plan, tests)
             raise typer.Exit(0)
+        may_execute_run(opened, run, bench.line(), yes=yes)
         teller.announce(bench, len({one.state_id for one in sides.candidates}))
         try:
             if not all("::" in test for test in tests) or not tests:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from repotrace.cli.boundary import INTERRUPTED, warn
+from repotrace.cli.consent import YesOption, may_execute_run
 from repotrace.cli.options import (
     Opened,
     StoreOption,
     inherited,
+    named,
     note,
     open_runs,
     say,
@@ -71,6 +73,7 @@ def check(
     ] = None,
     timeout: TimeLimitOption = None,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     format: Annotated[  # noqa: A002 - the name of the option
         Format, typer.Option("--format", help="How to print it")
     ] = "table",
@@ -96,6 +99,8 @@ def check(
         if dry_run:
             _print_plan(bench, sides)
             raise typer.Exit(0)
+        if run is not None:
+            may_execute_run(opened, run, bench.line(), yes=yes)
         teller.announce(bench, len(sides.candidates))
 
     try:
@@ -141,7 +146,9 @@ def split_words(
     """The run that the first word names, if it names one, and the tests."""
     if not words or not allow_run:
         return None, [_from_the_root(test) for test in words]
-    first = words[0]
+    first = named(opened, words[0])
+    if first != words[0]:
+        return first, [_from_the_root(test) for test in words[1:]]
     is_run = first == LATEST or _RUN_ID.fullmatch(first) is not None
     if not is_run and "/" not in first and "::" not in first and not Path(first).exists():
         is_run = opened.store.runs.named(first) is not None

@@ -14,6 +14,7 @@ from repotrace.cli.options import (
     note,
     open_store,
     say,
+    the_report,
 )
 
 
@@ -39,7 +40,7 @@ def generate(
     from repotrace.generator import describe, generate_test, write_test
 
     opened = open_store(ctx, store)
-    report = opened.store.reports.load(opened.store.resolve(report_id))
+    report = the_report(opened, report_id)
     if output is None:
         source = generate_test(
             report,

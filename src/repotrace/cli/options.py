@@ -114,9 +114,27 @@ def complete(store: Store) -> None:
             joining.complete(store)
 
 
+def named(opened: Opened, ref: str) -> str:
+    """`ref`, or the id of what is in the file that it names: that is imported then."""
+    if ref == LATEST or not ref.endswith((".json", ".repotrace", ".md")) or not Path(ref).is_file():
+        return ref
+    from datetime import UTC, datetime
+
+    from repotrace.runs.receiving import receive
+
+    got = receive(opened.store, Path(ref), now=datetime.now(UTC))
+    note(f"{'imported' if got.is_new else 'this is'} {got.kind} {got.id}")
+    return got.id
+
+
+def the_report(opened: Opened, ref: str) -> BugReport:
+    """The report that `ref` means: an id, a prefix, `latest`, or a file."""
+    return opened.store.reports.load(opened.store.resolve(named(opened, ref)))
+
+
 def the_run(opened: Opened, ref: str) -> Run:
     """The run that `ref` means; `latest` is the newest of this work tree if it has one."""
-    runs = opened.store.runs
+    runs, ref = opened.store.runs, named(opened, ref)
     if ref != LATEST:
         return runs.get(ref)
     workspace = str(workspace_for(Path.cwd(), os.environ))
@@ -133,6 +151,7 @@ def run_or_report(opened: Opened, ref: str) -> Run | BugReport:
     from repotrace.errors import ReportNotFound
 
     reports = opened.store.reports
+    ref = named(opened, ref)
     if ref != LATEST:
         try:
             return the_run(opened, ref)

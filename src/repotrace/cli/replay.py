@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from repotrace.cli.boundary import warn
+from repotrace.cli.consent import YesOption, may_execute_report
 from repotrace.cli.options import (
     AtCaptureOption,
     CwdOption,
@@ -26,6 +27,7 @@ from repotrace.cli.options import (
     open_store,
     print_json,
     say,
+    the_report,
 )
 from repotrace.comparison import Match
 from repotrace.errors import RepoTraceError
@@ -88,6 +90,7 @@ def replay(
         bool, typer.Option("--dry-run", help="Print what would be run, and run nothing")
     ] = False,
     keep_going: KeepGoingOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the command of a report again and compare
@@ -101,7 +104,7 @@ def replay(
         other = "--accept" if accept else "--bisect"
         raise typer.BadParameter(f"{other} is about the present files, not those --at-capture")
     opened = open_store(ctx, store)
-    report = opened.store.reports.load(opened.store.resolve(report_id))
+    report = the_report(opened, report_id)
     match: Match = "exact" if exact else "exit-code" if exit_code_only else "normal"
     options = replace(
         options_for(opened),
@@ -117,6 +120,7 @@ def replay(
     if dry_run:
         _print_plan(report, options, as_json=as_json)
         return
+    may_execute_report(opened, report, yes=yes)
     if accept:
         _accept(opened, report, options, as_json=as_json, exact=exact)
         return

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from repotrace.cli.boundary import INTERRUPTED, complain, warn
+from repotrace.cli.consent import YesOption, refused_reports
 from repotrace.cli.options import (
     AtCaptureOption,
     CwdOption,
@@ -58,6 +59,7 @@ def replay_all(
         Format | None, typer.Option("--format", help="How to print the sweep")
     ] = None,
     keep_going: KeepGoingOption = False,
+    yes: YesOption = False,
 ) -> None:
     """Replay every report and summarise
 
@@ -76,7 +78,10 @@ def replay_all(
         links=tuple(link or ()),
         snapshots=opened.store.snapshots if at_capture else None,
     )
-    total = len(opened.store.reports.list_ids())
+    names = opened.store.reports.list_ids()
+    total = len(names)
+    if not yes:
+        options = replace(options, refused=refused_reports(opened, names))
     with _progress(total) as advance:
         summary = sweep(opened.store.reports, jobs=jobs, options=options, on_result=advance)
     warn(remember(opened.store, summary.results))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from repotrace.cli.consent import YesOption, may_execute_report
 from repotrace.cli.options import (
     OutputOption,
     OverwriteOption,
@@ -14,6 +15,7 @@ from repotrace.cli.options import (
     note,
     open_store,
     say,
+    the_report,
 )
 from repotrace.cli.replay import replay_once
 from repotrace.records.replay import ReplayResult
@@ -32,18 +34,30 @@ def report(
         bool, typer.Option("--no-metadata", help="Leave the metadata out")
     ] = False,
     no_events: Annotated[bool, typer.Option("--no-events", help="Leave the events out")] = False,
+    no_payload: Annotated[
+        bool, typer.Option("--no-payload", help="Leave out what makes the page importable")
+    ] = False,
+    yes: YesOption = False,
 ) -> None:
-    """Print a report as Markdown"""
-    from repotrace.report import format_report, render_result_line, write_report
+    """Print a report as Markdown
+
+    The report itself is folded away at its end if it fits; repotrace import takes the page.
+    """
+    from repotrace.report import format_report, render_result_line, write_text
+    from repotrace.runs.export.payload import payload_lines
 
     opened = open_store(ctx, store)
-    loaded = opened.store.reports.load(opened.store.resolve(report_id))
+    loaded = the_report(opened, report_id)
     result: ReplayResult | None = None
     if replay:
+        may_execute_report(opened, loaded, yes=yes)
         result = replay_once(opened, loaded)
         note(render_result_line(result))
     parts = {"include_metadata": not no_metadata, "include_events": not no_events}
+    text = format_report(loaded, result=result, **parts)
+    if not no_payload and (payload := payload_lines(loaded)):
+        text += "\n" + "\n".join(payload) + "\n"
     if output is None:
-        say(format_report(loaded, result=result, **parts).rstrip("\n"))
+        say(text.rstrip("\n"))
     else:
-        say(f"wrote {write_report(loaded, output, result=result, overwrite=overwrite, **parts)}")
+        say(f"wrote {write_text(output, text, overwrite=overwrite)}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from repotrace.cli.boundary import warn
+from repotrace.cli.consent import YesOption, may_execute_run
 from repotrace.cli.options import (
     JsonOption,
     RunArgument,
@@ -21,6 +22,7 @@ from repotrace.cli.options import (
 from repotrace.readable import shell_line, visible
 from repotrace.records.command import CommandRun
 from repotrace.redact import Redactor
+from repotrace.runs.consent import inherit
 from repotrace.runs.reporting import Reported, ReportOptions, find_failure, report_failure
 from repotrace.storage import validate_id
 
@@ -41,6 +43,7 @@ def runs_report(
     report_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Id of the report")
     ] = None,
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,6 +53,8 @@ def runs_report(
     opened = open_runs(ctx, store)
     found = the_run(opened, run)
     failure = find_failure(opened.store, found, step=step, test=test)
+    if failure.test is not None and not as_recorded:
+        may_execute_run(opened, found, f"the test {failure.test.node_id}", yes=yes)
 
     def tell(command: CommandRun) -> None:
         note(f"$ {shell_line(command)}  (in a copy of its files)")
@@ -63,6 +68,7 @@ def runs_report(
         on_run=tell,
     )
     done = report_failure(opened.store, found, failure, options)
+    inherit(opened.store, found.id, done.stored.report.id)
     opened.store.close()
     for doubt in done.doubts:
         note(doubt)

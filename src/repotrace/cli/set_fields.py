@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from repotrace.cli.options import ReportArgument, StoreOption, note, open_store, split_tags
+from repotrace.cli.options import (
+    ReportArgument,
+    StoreOption,
+    named,
+    note,
+    open_store,
+    split_tags,
+)
 from repotrace.redact import Redactor
 
 
@@ -33,7 +40,7 @@ def set_fields(
 ) -> None:
     """Change the fields of a report; an empty value clears one"""
     opened = open_store(ctx, store)
-    found = opened.store.resolve(report_id)
+    found = opened.store.resolve(named(opened, report_id))
     redactor = Redactor(key=opened.store.key, variables=os.environ)
     texts = {
         "status": status,

@@ -15,6 +15,7 @@ from repotrace.cli.options import (
     open_store,
     print_json,
     say,
+    the_report,
 )
 from repotrace.errors import RepoTraceError
 
@@ -30,7 +31,7 @@ def show(
 ) -> None:
     """Print the fields and metadata of a report"""
     opened = open_store(ctx, store)
-    report = opened.store.reports.load(opened.store.resolve(report_id))
+    report = the_report(opened, report_id)
     if markdown:
         from repotrace.report import format_report
 

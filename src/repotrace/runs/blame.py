@@ -397,7 +397,7 @@ def blame_run(
     store = store_of(workspace)
     found = named_run(store, run) if isinstance(run, str) else run
     sides = sides_of_run(store, found)
-    with bench_for(store, workspace_of(found), testing, run_id=found.id) as bench:
+    with bench_for(store, workspace_of(found, store), testing, run_id=found.id) as bench:
         blaming = Blaming(bench, sides, found, options)
         tests = blaming.meant([test] if test is not None else [])
         return [blaming.blame(one) for one in tests]

@@ -66,7 +66,7 @@ def check_run(
         folder = workspace_for(Path(workspace), os.environ)
     found = named_run(store, run) if isinstance(run, str) else run
     if found is not None:
-        sides, place = sides_of_run(store, found), workspace_of(found)
+        sides, place = sides_of_run(store, found), workspace_of(found, store)
     elif base is not None and folder is not None:
         sides, place = sides_of_commit(store, folder, base), folder
     else:

@@ -62,6 +62,8 @@ class BenchOptions:
     """Believe nothing that was executed before."""
     on_execution: OnExecution | None = None
     """Called after each execution, by the thread that made it."""
+    owned: Path | None = None
+    """A folder that goes with the bench."""
 
 
 class Bench:
@@ -100,6 +102,8 @@ class Bench:
         for worker in self._workers.values():
             worker.runner.close()
         remove_tree(self._folder)
+        if self.options.owned is not None:
+            remove_tree(self.options.owned)
 
     @property
     def folder(self) -> Path:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
+from repotrace.filestate import held_files
 from repotrace.journal import redacted
 from repotrace.records.blame import Blame
 from repotrace.records.bug import SCHEMA_VERSION, BugReport
@@ -25,6 +26,7 @@ from repotrace.records.events import Event, Kind
 from repotrace.records.run import FileOperation, Run
 from repotrace.redact import Redactor
 from repotrace.runs.contents import bytes_of
+from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
 from repotrace.runs.export.payload import MARK, payload_in
 from repotrace.runs.export.shape import ExportedRun, run_of
@@ -32,6 +34,8 @@ from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 from repotrace.storage.received import Origin
+from repotrace.system.snapshots.bundles import present, read_bundle, take_states
+from repotrace.system.snapshots.lacking import Lacking
 
 MAX_FILE = 512 << 20
 """Bytes of a file above which it is not read."""
@@ -76,6 +80,8 @@ def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -
             hint="Those are files of repotrace export, reports, and Markdown of repotrace report.",
         )
     origin = Origin(path.name, now)
+    if form == "bundle":
+        return _take_bundle(store, opened_bundle(path), origin, dry_run=dry_run)
     data = _read(path)
     if form == "run":
         found = run_of(_object(data, path.name), path.name)
@@ -211,6 +217,67 @@ def _keep_blames(store: Store, found: ExportedRun) -> None:
             blame.id, found.run_id, blame.test, blame.verdict, blame.created_at, plain
         )
         store.memo.keep_verdict(kept)
+
+
+# --- Bundles --------------------------------------------------------------------------------
+
+
+def _take_bundle(store: Store, bundle: Bundle, origin: Origin, *, dry_run: bool) -> Received:
+    document = _object(bundle.record, origin.file)
+    if bundle.kind == "run":
+        return _take_run_bundle(store, bundle, run_of(document, origin.file), origin, dry_run)
+    report = report_of(document, origin.file)
+    if dry_run:
+        is_new = not store.reports.exists(report.id)
+        return Received("report", report.id, is_new, report.title, states=len(bundle.states))
+    return _take_report_bundle(store, bundle, report, origin)
+
+
+def _take_run_bundle(
+    store: Store, bundle: Bundle, found: ExportedRun, origin: Origin, dry_run: bool
+) -> Received:
+    known = known_run(store, found)
+    if known is not None:
+        return Received("run", known.id, False, known.task or "")
+    if dry_run:
+        return _told(found)._replace(states=len(bundle.states))
+    ref, taken = f"runs/{found.run_id}", 0
+    if bundle.packed:
+        named = {item[0]: item for item in bundle.states}
+        with read_bundle(bundle.packed) as packed:
+            wanted = states_of(found.run, found.trace)
+            known_here = {*present(packed, wanted), *(set(wanted) & named.keys())}
+            states = [named.get(one, (one, Lacking())) for one in wanted if one in known_here]
+            take_states(packed, states, _named_objects(found), store.snapshots, ref)
+            taken = len(states)
+    try:
+        return take_run(store, found, origin, states=taken)
+    except RepoTraceError:
+        store.snapshots.delete(ref)
+        raise
+
+
+def _named_objects(found: ExportedRun) -> Iterator[str]:
+    for change in found.trace.file_operations:
+        yield from (name for name in (change.before_id, change.after_id) if name is not None)
+
+
+def _take_report_bundle(
+    store: Store, bundle: Bundle, report: BugReport, origin: Origin
+) -> Received:
+    files = command_files(report)
+    if not bundle.packed or files is None or files.state_id is None:
+        return take_report(store, report, origin)
+    pending = f"reports/CAPTURING-{os.getpid()}-{os.urandom(6).hex()}"
+    with read_bundle(bundle.packed) as packed:
+        take_states(packed, [(files.state_id, Lacking())], [], store.snapshots, pending)
+    try:
+        with held_files(store, files) as held:
+            got = take_report(store, report, origin)
+            held.claim(got.id)
+    finally:
+        store.snapshots.delete(pending)
+    return got._replace(states=1)
 
 
 # --- Reports --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from repotrace.config import load_settings
 from repotrace.errors import RepoTraceError
 from repotrace.records.run import Run
 from repotrace.redact import Redactor
+from repotrace.runs.elsewhere import is_temporary, project_of_received
 from repotrace.runs.executions import Bench, BenchOptions, OnExecution
 from repotrace.runs.test_commands import Detection
 from repotrace.storage import Store
@@ -35,8 +36,13 @@ class Testing:
     on_execution: OnExecution | None = None
 
 
-def workspace_of(run: Run) -> Path:
-    """The folder that a run worked in. Raises RepoTraceError if it is not here."""
+def workspace_of(run: Run, store: Store | None = None) -> Path:
+    """The folder that a run worked in. Raises RepoTraceError if it is not here.
+
+    Of one that `store` received from elsewhere: this project, or a copy of the run's own files.
+    """
+    if store is not None and store.received.origin("run", run.id) is not None:
+        return project_of_received(store, run, Path.cwd())
     if run.workspace is not None and Path(run.workspace).is_dir():
         return Path(run.workspace)
     where = run.workspace or "an unknown folder"
@@ -77,5 +83,6 @@ def bench_for(
         timeout=testing.timeout,
         rerun=testing.rerun,
         on_execution=testing.on_execution,
+        owned=workspace if is_temporary(workspace) else None,
     )
     return Bench(store, workspace, command, options)

@@ -389,9 +389,12 @@ class Intake:
         """Note a state whose file operations are to be derived; see `attribution`."""
         if state_id and quality == StateQuality.EXACT:
             self._connection.execute(
-                "INSERT OR IGNORE INTO states (run_id, step_id, moment, at, state_id)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (said.run_id, bound(step_id), when, said.when, state_id),
+                "INSERT OR IGNORE INTO states (run_id, step_id, moment, at, state_id, derived)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    *(said.run_id, bound(step_id), when, said.when, state_id),
+                    said.data.get("derived") is True,
+                ),
             )
 
     # --- What hangs on steps ----------------------------------------------------------------

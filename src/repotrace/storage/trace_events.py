@@ -39,8 +39,10 @@ def events_of(trace: ExecutionTrace) -> Iterator[Event]:
         status=trace.status,
     )
     yield from run_events(run)
+    # A trace that has operations has all of them: nothing is to be derived of its states again.
+    derived = bool(trace.file_operations)
     for step in sorted(trace.steps, key=lambda step: step.step_number):
-        yield from step_events(step)
+        yield from step_events(step, derived=derived)
     parts: tuple[list[Any], ...] = (
         trace.llm_interactions,
         trace.file_operations,
@@ -64,8 +66,9 @@ def run_events(run: Run) -> Iterator[Event]:
         yield _event(Kind.RUN_UPDATED, run.id, run.id, run.started_at, {"status": run.status})
 
 
-def step_events(step: ExecutionStep) -> Iterator[Event]:
-    """A step alone."""
+def step_events(step: ExecutionStep, *, derived: bool = False) -> Iterator[Event]:
+    """A step alone. `derived`: what its states show is told by operations."""
+    known = {"derived": True} if derived else {}
     states = {"state_id", "state_before_id", "state_quality", "state_reason"}
     data = _facts(step, omit={"started_at", "completed_at", "status", *states})
     if step.external_id is not None:
@@ -77,7 +80,7 @@ def step_events(step: ExecutionStep) -> Iterator[Event]:
     elif step.status != StepStatus.STARTED:
         yield _event(Kind.STEP_UPDATED, step.id, step.run_id, step.started_at, status)
     if step.state_before_id is not None:
-        before = {"step_id": step.id, "when": "start", "state_id": step.state_before_id}
+        before = {"step_id": step.id, "when": "start", "state_id": step.state_before_id, **known}
         yield _event(Kind.STATE, step.id, step.run_id, step.started_at, before)
     if step.state_quality is not None or step.state_id is not None:
         after = {
@@ -85,6 +88,7 @@ def step_events(step: ExecutionStep) -> Iterator[Event]:
             "state_id": step.state_id,
             "state_quality": step.state_quality or StateQuality.EXACT.value,
             "state_reason": step.state_reason,
+            **known,
         }
         yield _event(Kind.STATE, step.id, step.run_id, step.started_at, after)
 

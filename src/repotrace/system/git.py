@@ -103,6 +103,19 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def tracks(path: Path) -> bool:
+    """Whether git tracks the file at `path` in the work tree around it. Never raises."""
+    repository = find_repository(path.parent)
+    if repository is None:
+        return False
+    args = ("-c", "core.fsmonitor=false", "ls-files", "--error-unmatch", "--", path.name)
+    try:
+        git(args, path.parent, env={"GIT_LITERAL_PATHSPECS": "1"}, deadline=_STATE_DEADLINE)
+    except GitError:
+        return False
+    return True
+
+
 def repository_state(cwd: Path) -> RepositoryState | None:
     """Commit, branch and dirtiness of the work tree around `cwd`; None outside of any.
 

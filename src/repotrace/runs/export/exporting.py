@@ -60,10 +60,23 @@ def _report_html(store: Store, report: BugReport, options: ExportOptions) -> byt
     return report_page(store, report, options).encode("utf-8", "backslashreplace")
 
 
+def _run_bundle(selection: Selection) -> bytes:
+    from repotrace.runs.export.bundle import run_bundle
+
+    return run_bundle(selection)
+
+
+def _report_bundle(store: Store, report: BugReport, options: ExportOptions) -> bytes:
+    from repotrace.runs.export.bundle import report_bundle
+
+    return report_bundle(store, report, options)
+
+
 EXPORTERS: Mapping[Format, Exporter] = {
     "json": Exporter(".json", _run_json, _report_json),
     "markdown": Exporter(".md", _run_markdown, _report_markdown),
     "html": Exporter(".html", _run_html, _report_html),
+    "bundle": Exporter(".repotrace", _run_bundle, _report_bundle),
 }
 
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 from hashlib import sha256
 
-from repotrace import __version__
+from repotrace._version import __version__
 from repotrace.readable import one_line, seconds
 from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from repotrace import __version__
+from repotrace._version import __version__
 from repotrace.journal import redacted
 from repotrace.runs.export.selection import Selection
 from repotrace.runs.trace_export import export_trace_json, redactor

@@ -64,12 +64,13 @@ async def picture(store: Store, size: tuple[int, int], keys: str) -> str:
     """The screen after these keys, as SVG."""
     app = PlayApp(PlayedRun(store, store.runs.get()), PlayOptions())
     async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        for key in keys:
-            await pilot.press({"\n": "enter", "?": "question_mark"}.get(key, key))
-            await pilot.pause()
-            await app.workers.wait_for_complete()
-            await pilot.pause()
+        for key in ["", *keys]:
+            if key:
+                await pilot.press({"\n": "enter", "?": "question_mark"}.get(key, key))
+            for _ in range(2):
+                await pilot.pause(0.1)
+                await app.workers.wait_for_complete()
+            await pilot.pause(0.1)
         svg = app.export_screenshot(title="repotrace play")
     return _FONTS.sub("", svg).replace("Fira Code", "DejaVu Sans Mono")
 

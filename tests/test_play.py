@@ -6,6 +6,7 @@ import base64
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -123,6 +124,16 @@ def test_control_c_leaves_too(repotrace: Shell) -> None:
         shown.type(b"\x03")
         assert shown.end() == 0
     assert LEAVES in shown.seen
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_terminal_is_given_back_when_the_screen_is_ended(repotrace: Shell) -> None:
+    with terminal(repotrace, "play") as shown:
+        shown.read_until(b"Step 1 of 6")
+        shown.process.terminate()
+        assert shown.end() == 128 + signal.SIGTERM
+    assert LEAVES in shown.seen
+    assert b"Traceback" not in shown.seen
 
 
 @pytest.mark.usefixtures("recorded")

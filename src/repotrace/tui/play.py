@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -96,6 +97,7 @@ class PlayApp(App[None]):
         Binding("l", "list", show=False),
         Binding("f", "tab('Files')", show=False),
         Binding("q,ctrl+c", "quit", show=False),
+        Binding("ctrl+z", "suspend_process", show=False),
         Binding("left", "turn(-1)", show=False),
         Binding("right", "turn(1)", show=False),
         *(Binding(str(n), f"tab_number({n})", show=False) for n in range(1, 8)),
@@ -185,6 +187,10 @@ class PlayApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin with the wanted step."""
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
         self.steps.blamed = {
             step.number for blame in self.played.blamed() if blame.named for step in blame.steps
         }

@@ -364,7 +364,7 @@ def typed(session: ReplaySession, *lines: str, **how: Any) -> str:
 
 def test_a_step_is_shown_with_all_that_belongs_to_it(session: ReplaySession) -> None:
     page = typed(session, "n", "q")
-    first, second = page.split("[1/3] n p j l f c m q> ")
+    first, second = page.split("[1/3] n p j l f c m h q> ")
     assert first.splitlines() == [
         "Step 2: tool_call, completed, 2026-03-01 12:00:02+00:00, 0.25 s",
         "  Do thing 2",
@@ -387,7 +387,7 @@ def test_a_step_is_shown_with_all_that_belongs_to_it(session: ReplaySession) -> 
     assert f"  output: {'x' * 159}…  [400 characters]" in lines
     assert "  error: it broke" in lines
     assert "  warning: slow" in lines
-    assert lines[-1] == "[2/3] n p j l f c m q> "
+    assert lines[-1] == "[2/3] n p j l f c m h q> "
 
 
 def test_commands_move_as_they_say(session: ReplaySession) -> None:
@@ -526,9 +526,9 @@ def test_it_talks_to_a_terminal(tmp_path: Path) -> None:
         while text not in seen:
             seen += os.read(ours, 4096)
 
-    until(b"[1/2] n p j l f c m q> ")
+    until(b"[1/2] n p j l f c m h q> ")
     os.write(ours, b"n\n")
-    until(b"[2/2] n p j l f c m q> ")
+    until(b"[2/2] n p j l f c m h q> ")
     os.write(ours, b"\x04")
     until(b"over")
     child.wait()

@@ -39,6 +39,7 @@ _HELP = (
     ("f [PATH]", "what this step changed in files, or in one, whole"),
     ("c", "what went into this step and what came out, whole"),
     ("m", "prompts and responses of this step's model calls, whole"),
+    ("h", "this list"),
     ("q", "quit"),
 )
 
@@ -158,7 +159,7 @@ class ReplaySession:
     ) -> None:
         """Show the current step, then do what is typed, until `q` or the end of the input.
 
-        `n`, `p`, `j N`, `l`, `f`, `c`, `m`, `q`; any other word brings up what they mean. Steps
+        `n`, `p`, `j N`, `l`, `f`, `c`, `m`, `q`; `h` and any other word bring up what they mean. Steps
         are shown with the prompts and responses of their model calls only with `show_llm`,
         without the diffs of their files if not `show_files`. stdin and stdout unless given.
         """
@@ -205,7 +206,7 @@ class _Console:
     def ask(self) -> None:
         """Write the prompt."""
         session = self._session
-        self._stdout.write(f"[{session.current_position}/{session.total_steps}] n p j l f c m q> ")
+        self._stdout.write(f"[{session.current_position}/{session.total_steps}] n p j l f c m h q> ")
         self._stdout.flush()
 
     def answer(self, word: str, rest: str) -> None:

@@ -79,6 +79,8 @@ class Ask:
     """No answer is wanted."""
     unnamed: int = 0
     """Calls without an id among the messages."""
+    prefixes: bool = False
+    """The agent itself calls a call by its tool and its id."""
 
     @property
     def tool_names(self) -> list[str]:
@@ -106,6 +108,9 @@ def ask_of(api: str, path: str, headers: Mapping[str, str], body: Any) -> Ask:
     ask.previous = text_of(body.get("previous_response_id"))
     ask.warms_up = body.get("generate") is False
     ask.session = _session(headers, body)
+    if headers.get("user-agent", "").startswith("GeminiCLI"):
+        ask.prefixes = True
+        _prefix(ask)
     ask.thread = next((headers[name] for name in _THREAD_HEADERS if headers.get(name)), "")
     return ask
 
@@ -122,6 +127,24 @@ def _session(headers: Mapping[str, str], body: Record) -> str:
             return match[1]
     key = body.get("prompt_cache_key")
     return key if isinstance(key, str) else ""
+
+
+def prefixed(name: str, tool: str) -> str:
+    """The id of a call as Gemini CLI writes it down."""
+    return name if name.startswith("#") else f"{tool}__{name}"
+
+
+def _prefix(ask: Ask) -> None:
+    own: dict[str, str] = {}
+    for message in ask.messages:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if part["type"] == "tool_call":
+                given = part["id"]
+                own[given] = part["id"] = prefixed(given, part["name"])
+            elif part["type"] == "tool_result":
+                part["id"] = own.get(part["id"], part["id"])
+    for told in ask.results:
+        told.id = own.get(told.id, told.id)
 
 
 class _Conversation:

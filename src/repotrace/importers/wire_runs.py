@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from repotrace.importers.building import Builder, one_line
 from repotrace.importers.wire_answers import Answer, called, error_of
-from repotrace.importers.wire_requests import Ask, unnamed
+from repotrace.importers.wire_requests import Ask, prefixed, unnamed
 from repotrace.importers.wire_streams import Payloads
 from repotrace.importers.wire_talks import Talk
 
@@ -73,8 +73,9 @@ def own_name(talk: Talk, name: str) -> str:
 
 
 def with_names(answer: Answer, ask: Ask) -> Answer:
-    """The answer with ids for the calls that have none, as the next request will count them."""
-    if all(call.id for call in answer.calls):
+    """The answer with the ids of calls as the next request will have them: some agents have own
+    ones, and calls that have none are counted."""
+    if all(call.id for call in answer.calls) and not ask.prefixes:
         return answer
     place = ask.unnamed
     calls = []
@@ -82,6 +83,8 @@ def with_names(answer: Answer, ask: Ask) -> Answer:
         if not call.id:
             call = call._replace(id=unnamed(place))
             place += 1
+        elif ask.prefixes:
+            call = call._replace(id=prefixed(call.id, call.name))
         calls.append(call)
     others = [part for part in answer.parts if part["type"] != "tool_call"]
     return answer._replace(calls=calls, parts=[*others, *map(called, calls)])

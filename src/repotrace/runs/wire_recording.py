@@ -329,6 +329,11 @@ def _put(
 def _inside(kind: str, data: dict[str, Any], workspace: str) -> dict[str, Any]:
     """The data of an event as a journal takes it: no contents, and paths as the workspace sees
     them."""
+    attributes = data.get("attributes")
+    if kind == Kind.RUN_UPDATED and isinstance(attributes, dict) and "import" in attributes:
+        # It was no file that was imported.
+        told = {name: value for name, value in attributes["import"].items() if name != "format"}
+        return {**data, "attributes": {"wire": told} if told else {}}
     if kind not in (Kind.FILE_OPERATION, Kind.FILE_READ):
         return data
     # An id of what was shown to the model need not be one of the store.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repotrace.records.events import derived_id
 from repotrace.records.run import OutcomeOrigin, RunStatus, StepType
-from repotrace.storage import documents, totals
+from repotrace.storage import documents, repeats, totals
 from repotrace.storage.attribution import OperationsOf
 from repotrace.storage.database import NAME, Database
 from repotrace.storage.ingest import Redact, derive_operations
@@ -165,6 +165,7 @@ class Joins:
     def finish(self, run_id: str) -> None:
         """Derive whose change was whose, give outcomes to commands, number steps by time."""
         with self._database.writing() as connection:
+            repeats.drop(connection, run_id)
             _assign_outcomes(connection, run_id)
         derive_operations(self._database, [run_id], self._operations_of)
         with self._database.writing() as connection:

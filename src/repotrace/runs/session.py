@@ -159,8 +159,8 @@ class ReplaySession:
     ) -> None:
         """Show the current step, then do what is typed, until `q` or the end of the input.
 
-        `n`, `p`, `j N`, `l`, `f`, `c`, `m`, `q`; `h` and any other word bring up what they mean. Steps
-        are shown with the prompts and responses of their model calls only with `show_llm`,
+        `n`, `p`, `j N`, `l`, `f`, `c`, `m`, `q`; `h` and any other word bring up what they mean.
+        Steps are shown with the prompts and responses of their model calls only with `show_llm`,
         without the diffs of their files if not `show_files`. stdin and stdout unless given.
         """
         out = stdout or sys.stdout
@@ -206,7 +206,8 @@ class _Console:
     def ask(self) -> None:
         """Write the prompt."""
         session = self._session
-        self._stdout.write(f"[{session.current_position}/{session.total_steps}] n p j l f c m h q> ")
+        at = f"[{session.current_position}/{session.total_steps}]"
+        self._stdout.write(f"{at} n p j l f c m h q> ")
         self._stdout.flush()
 
     def answer(self, word: str, rest: str) -> None:

@@ -28,7 +28,7 @@ from repotrace.storage.rows import (
     moment,
     text,
 )
-from repotrace.storage.said import Said, listed, words_of
+from repotrace.storage.said import Said, listed, step_name, words_of
 from repotrace.storage.texts import TextPool, to_json
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Intake:
 
     def _step_saved(self, run: Row, said: Said) -> None:
         """A step is told whole: only its number stays, if it cannot have the one it gives."""
-        row = self._step(run, _name(said.data), said)
+        row = self._step(run, step_name(said.data), said)
         row.forget("step_number", "started_at", "writer")
         row.set("started_at", said.when)
         row.set("step_number", self._number_for(run, said, row.values["step_number"]))
@@ -333,7 +333,7 @@ class Intake:
 
     def step_updated(self, run: Row, said: Said) -> Row:
         """Facts about a step."""
-        row = self._step(run, _name(said.data), said)
+        row = self._step(run, step_name(said.data), said)
         row.take(said.data, self._pool, weak=said.weak)
         row.set("status", text(said.data.get("status")), weak=said.weak)
         parent, retried = row.values.get("parent_id"), text(said.data.get("retry_of"))
@@ -522,13 +522,6 @@ class Intake:
             return 0 if row.table.key == ("id",) else self._rowid(row)
         self._documents.note(run_id, row)
         return row.write(run_id, self._pool)
-
-
-def _name(data: Mapping[str, Any]) -> str:
-    name = data.get("id")
-    if not isinstance(name, str) or not name:
-        raise Unusable("no id of a step")
-    return name
 
 
 _ACTS: dict[str, Callable[[Intake, Row, Said], object]] = {

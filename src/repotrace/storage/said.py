@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from repotrace.storage.rows import Unusable
+
 
 class Said:
     """One event, with its run resolved."""
@@ -55,3 +57,11 @@ def listed(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def step_name(data: Mapping[str, Any]) -> str:
+    """The id of the step that an event is about. Raises Unusable if it tells none."""
+    name = data.get("id")
+    if not isinstance(name, str) or not name:
+        raise Unusable("no id of a step")
+    return name

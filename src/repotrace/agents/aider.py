@@ -24,4 +24,11 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
     yield folder / (environ.get("AIDER_CHAT_HISTORY_FILE") or ".aider.chat.history.md")
 
 
-AGENT = Agent("aider", "Aider", "aider", TOOLS, sessions)
+AGENT = Agent(
+    "aider",
+    "Aider",
+    "aider",
+    TOOLS,
+    sessions,
+    headless=("aider", "--yes-always", "--message", "{prompt}"),
+)

@@ -66,4 +66,12 @@ HOOKS = Hooks(
     switch="disableAllHooks",
 )
 
-AGENT = Agent("claude-code", "Claude Code", "claude-code", TOOLS, sessions, hooks=HOOKS)
+AGENT = Agent(
+    "claude-code",
+    "Claude Code",
+    "claude-code",
+    TOOLS,
+    sessions,
+    hooks=HOOKS,
+    headless=("claude", "-p", "--permission-mode", "acceptEdits", "{prompt}"),
+)

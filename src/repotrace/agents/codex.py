@@ -61,4 +61,5 @@ AGENT = Agent(
     # It does not look at OPENAI_BASE_URL.
     Proxied(("-c", 'openai_base_url="{openai}"')),
     HOOKS,
+    headless=("codex", "exec", "--full-auto", "{prompt}"),
 )

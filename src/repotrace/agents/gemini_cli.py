@@ -63,4 +63,5 @@ AGENT = Agent(
     # It takes the address from the environment in folders alone that are trusted.
     Proxied(environment={"GEMINI_CLI_TRUST_WORKSPACE": "true"}),
     HOOKS,
+    headless=("gemini", "--approval-mode", "auto_edit", "-p", "{prompt}"),
 )

@@ -17,4 +17,11 @@ def sessions(environ: Mapping[str, str], folder: Path) -> Iterator[Path]:
     yield from folder.glob("*.traj.json")
 
 
-AGENT = Agent("mini-swe-agent", "mini-swe-agent", "mini-swe-agent", TOOLS, sessions)
+AGENT = Agent(
+    "mini-swe-agent",
+    "mini-swe-agent",
+    "mini-swe-agent",
+    TOOLS,
+    sessions,
+    headless=("mini", "--yolo", "--exit-immediately", "-t", "{prompt}"),
+)

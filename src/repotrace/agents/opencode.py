@@ -64,4 +64,11 @@ def _within(database: Path, folder: Path) -> Iterator[Path]:
             yield database / str(row.get("id"))
 
 
-AGENT = Agent("opencode", "OpenCode", "opencode", TOOLS, sessions)
+AGENT = Agent(
+    "opencode",
+    "OpenCode",
+    "opencode",
+    TOOLS,
+    sessions,
+    headless=("opencode", "run", "{prompt}"),
+)

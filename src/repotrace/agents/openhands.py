@@ -64,4 +64,5 @@ AGENT = Agent(
     TOOLS,
     sessions,
     Proxied(("--override-with-envs",)),
+    headless=("openhands", "--headless", "-t", "{prompt}"),
 )

@@ -111,6 +111,9 @@ class Agent(NamedTuple):
     proxy: Proxied = Proxied()
     hooks: Hooks | None = None
     """None where the agent has none that we know."""
+    headless: tuple[str, ...] = ()
+    """The command that works on `{prompt}` without asking anybody, for `rerun`; empty where we
+    know of none."""
 
 
 def folder_of(environ: Mapping[str, str], variable: str, usual: str) -> Path:

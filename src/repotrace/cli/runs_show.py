@@ -34,7 +34,7 @@ def runs_show(
     if as_json:
         print_json(view.json_object())
         return
-    from repotrace.render.runs import grid_lines, run_head, step_table, streamed
+    from repotrace.render.runs import branch_lines, grid_lines, run_head, step_table, streamed
     from repotrace.render.runs_layout import Page
 
     page = Page(opened.color)
@@ -48,3 +48,6 @@ def runs_show(
     if view.grid.tests:
         page.print([[]])
         page.print(grid_lines(view.grid, width=page.width))
+    if view.branches:
+        page.print([[]])
+        page.print(branch_lines(view))

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from repotrace.read.lines import StepLines, seconds_between, seconds_of
 from repotrace.read.views import (
+    Branch,
     GridRow,
     LeftOut,
     RetryTotals,
@@ -91,7 +92,17 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             steps=tuple(steps.values()),
             left_out=tuple(_left_out(lines.outline, chosen)),
             grid=grid_of(overview, lines, columns, runs, whole=whole),
+            branches=tuple(map(_branch, reversed(store.runs.list(parent=run.id)))),
         )
+
+
+def _branch(run: Run) -> Branch:
+    modification = run.attributes.get("modification")
+    return Branch.model_construct(
+        run=run_line(run),
+        step=run.branched_from_step,
+        modification=modification if isinstance(modification, str) else None,
+    )
 
 
 def column_of(line: StepLine) -> TestRun:

@@ -267,6 +267,16 @@ class RetryTotals(Part):
     duration: float = 0.0
 
 
+class Branch(Part):
+    """A run that went on from a step of another one."""
+
+    run: RunLine
+    step: int | None = None
+    """The step whose files it began with; 0: before the first one. None: not told."""
+    modification: str | None = None
+    """What was changed in the task."""
+
+
 class RunView(View):
     """`runs show`."""
 
@@ -279,6 +289,8 @@ class RunView(View):
     steps: tuple[StepLine, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     grid: TestGrid = TestGrid()
+    branches: tuple[Branch, ...] = ()
+    """The runs that were branched from it, the oldest first."""
 
 
 class StateView(Part):

@@ -229,6 +229,21 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
         yield one_line(name.replace("_", " "), _NAMES[1]), one_line(_plain(value), 300)
 
 
+def branch_lines(view: RunView) -> Iterator[Line]:
+    """The runs that went on from steps of this one, each on a line of its own."""
+    for branch in view.branches:
+        result, style = result_of(branch.run)
+        where = "" if branch.step is None else f"step {branch.step} "
+        changed = f"  {phrase(branch.modification)}" if branch.modification else ""
+        yield [
+            Span(f"{where}└─ ", "dim"),
+            Span(one_line(branch.run.id), "cyan"),
+            Span("  "),
+            Span(result, style),
+            Span(f"  {count(branch.run.totals.steps, 'step')}{changed}"),
+        ]
+
+
 def _plain(value: Any) -> str:
     """A value as words, without the marks of a programming language."""
     if isinstance(value, bool):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         restore_to_step,
     )
     from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.rerun import rerun_from_step
     from repotrace.runs.session import ReplaySession
     from repotrace.runs.trace_export import export_trace_json, export_trace_markdown
     from repotrace.runs.traces import (
@@ -60,6 +61,7 @@ __all__ = [
     "get_step_snapshot",
     "load_execution_trace",
     "prepare_rerun",
+    "rerun_from_step",
     "restore_to_step",
     "save_execution_step",
     "save_file_operation",
@@ -77,6 +79,7 @@ _HOMES = {
     "repotrace.runs.blame": ("blame_run",),
     "repotrace.runs.check": ("check_run",),
     "repotrace.runs.recorder": ("ExecutionRecorder",),
+    "repotrace.runs.rerun": ("rerun_from_step",),
     "repotrace.runs.session": ("ReplaySession",),
     "repotrace.runs.trace_export": ("export_trace_json", "export_trace_markdown"),
     "repotrace.runs.traces": (

@@ -13,10 +13,10 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from repotrace import config
@@ -73,6 +73,10 @@ class Wish:
     tags: tuple[str, ...] = ()
     proxy: bool = False
     upstream: str | None = None
+    workspace: Path | None = None
+    """The folder whose files are kept; None: that of `cwd`."""
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """More of what is known of the run, as `branched_from_step`; see `records.events.RunData`."""
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Recording:
 
     def __init__(self, store: Store, wish: Wish) -> None:
         self._store, self._wish = store, wish
-        self.workspace = config.workspace_for(wish.cwd, wish.environ)
+        self.workspace = wish.workspace or config.workspace_for(wish.cwd, wish.environ)
         self._recorder = ExecutionRecorder(store, folder=self.workspace, states=False)
         self.run_id = self._recorder.run_id
         self._journal = Journal(
@@ -148,13 +152,15 @@ class Recording:
             exists = any(Path(wish.cwd, name).exists() for name in candidates(program, spec))
             number = errno.EACCES if exists else errno.ENOENT
             raise CannotStart(spawn_failure(number, program, spec), 126 if exists else 127)
+        facts = dict(wish.facts)
+        attributes = facts.pop("attributes", {})
         self._recorder.begin(
             source=self.agent or SOURCE,
             agent=self.agent,
             task=wish.task,
             tags=list(wish.tags) or None,
-            parent_run_id=wish.environ.get(RUN_VARIABLE),
-            attributes={"command": list(wish.argv), "recorder": SOURCE},
+            **{"parent_run_id": wish.environ.get(RUN_VARIABLE), **facts},
+            attributes={"command": list(wish.argv), "recorder": SOURCE, **attributes},
         )
         self._known_agent = self.agent
         if self._looker.base() is None:
@@ -186,9 +192,10 @@ class Recording:
     def run(self) -> Recorded:
         """Run the command to its end. Raises CannotStart."""
         try:
-            status = run_in_foreground(
-                self._argv, self._env, before=self._watch.start, started=self._started
-            )
+            with chdir(self._wish.cwd):
+                status = run_in_foreground(
+                    self._argv, self._env, before=self._watch.start, started=self._started
+                )
         except OSError as error:
             spec = CommandSpec(argv=self._wish.argv, cwd=os.fspath(self._wish.cwd), env=self._env)
             failure = spawn_failure(error.errno or 0, self._argv[0], spec)

@@ -380,6 +380,12 @@ class SnapshotStore:
         raw = self.git(["ls-tree", "-r", "-z", "--full-tree", state.tree])
         return differences.entries(raw, state.manifest)
 
+    def content_size(self, state_id: str) -> int:
+        """Bytes of all files of the state."""
+        listed = self.git(["ls-tree", "-r", "-l", "-z", self.state(state_id).tree])
+        sizes = (row.split(b"\t", 1)[0].split() for row in listed.split(b"\0") if row)
+        return sum(int(size) for *_, size in sizes if size.isdigit())
+
     def operations(self, before: str, after: str) -> Operations:
         """What happened to each path between two states."""
         return next(self.operations_of([(before, after)]))

@@ -1,0 +1,332 @@
+"""`rerun`: an agent runs on from a step of a run, in a folder of its own, as a new run.
+
+A plan says what would be done and changes nothing. Carrying it out writes the files of the step
+into a new folder (or a work tree of the user's repository on a branch of its own), and records
+the agent there. The user's own tree is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repotrace.agents import AGENTS
+from repotrace.agents import agent as agent_named
+from repotrace.config import find_repository
+from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.records.command import CommandSpec
+from repotrace.records.run import ExecutionStep, Run
+from repotrace.runs.compare import compare_runs
+from repotrace.runs.moving import Moving, environments_of
+from repotrace.runs.restore import lacking, restore_into, state_of_step
+from repotrace.runs.states import KnownState
+from repotrace.runs.traces import Workspace, find_run
+from repotrace.storage import Store
+from repotrace.system.branching import add_worktree, repository_of
+from repotrace.system.scratch import Scratch
+
+if TYPE_CHECKING:
+    from repotrace.runs.record import Recorded, Recording
+
+PROMPT = "{prompt}"
+"""Stands for the prompt in a command."""
+
+_LONGEST_ACCOUNT = 40
+"""Steps that the account for the agent names; of more, the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be done."""
+
+    run: Run
+    step: int
+    """The step whose files are the beginning; 0: before the first one."""
+    known: KnownState
+    files: int
+    size: int
+    """Bytes of all files."""
+    not_captured: tuple[str, ...]
+    """What the workspace had beside them then."""
+    linked: tuple[str, ...]
+    """Environments of the workspace that the new folder will be linked to."""
+    before: ExecutionStep | None
+    """The step itself; None for 0."""
+    remaining: tuple[ExecutionStep, ...]
+    """The steps that follow in the original."""
+    modification: str | None
+    prompt: str
+    """What the agent is told: the task with the modification, and what was done before."""
+    argv: tuple[str, ...]
+    """The command; empty where none is known, and `problem` says why."""
+    problem: str | None
+    folder: Path
+    branch: str | None = None
+    """Of a work tree of the user's repository; None for a folder apart."""
+
+    @property
+    def command(self) -> str:
+        """The command as a line of shell, with the prompt short."""
+        words = [PROMPT if word == self.prompt else word for word in self.argv]
+        return shlex.join(words).replace(f"'{PROMPT}'", PROMPT)
+
+
+def plan_rerun(
+    store: Store,
+    run: Run,
+    step: int,
+    *,
+    modify_prompt: str | None = None,
+    prompt: str | None = None,
+    agent_cmd: str | None = None,
+    into: Path | None = None,
+    worktree: bool = False,
+) -> Plan:
+    """How the run would be gone on with after `step`. Nothing is written.
+
+    `modify_prompt` is added to the task, `prompt` takes its place. `agent_cmd` is a command line
+    in which `{prompt}` stands for both and for what was done before; by default the command that
+    the run was recorded with, or what is known of its agent.
+
+    Raises RunNotFound for a step that is not there, RepoTraceError if its files were not kept.
+    """
+    known = state_of_step(store, run, step)
+    assert known.state_id is not None
+    entries = store.snapshots.list(known.state_id)
+    steps = store.runs.steps(run.id)
+    workspace = Path(run.workspace) if run.workspace else None
+    missed = lacking(store, run, known.state_id)
+    told = _prompt(prompt if prompt is not None else run.task or "", modify_prompt, steps, step)
+    is_changed = modify_prompt is not None or prompt is not None
+    argv, problem = _command(run, told, agent_cmd, is_changed=is_changed)
+    folder = into or _folder_beside(workspace, run, step)
+    return Plan(
+        run=run,
+        step=step,
+        known=known,
+        files=len(entries),
+        size=store.snapshots.content_size(known.state_id),
+        not_captured=tuple(item.path for item in missed.not_captured),
+        linked=tuple(environments_of(workspace)) if workspace else (),
+        before=next((s for s in steps if s.step_number == step), None),
+        remaining=tuple(s for s in steps if s.step_number > step),
+        modification=prompt if prompt is not None else modify_prompt,
+        prompt=told,
+        argv=tuple(argv),
+        problem=problem,
+        folder=Path(os.path.abspath(folder)),  # noqa: PTH100 - keeps links as they are
+        branch=f"repotrace/{os.path.basename(folder)}" if worktree else None,  # noqa: PTH119
+    )
+
+
+# --- The prompt and the command ---------------------------------------------------------------
+
+
+def _prompt(task: str, modification: str | None, steps: list[ExecutionStep], number: int) -> str:
+    parts = [task.strip()]
+    if modification:
+        parts.append(modification.strip())
+    done = [step for step in steps if step.step_number <= number and step.step_type != "llm"]
+    if done:
+        lines = [f"{step.step_number}. {_line(step)}" for step in done[-_LONGEST_ACCOUNT:]]
+        more = len(done) - len(lines)
+        head = "What has been done so far; the files are as these steps left them:"
+        parts.append("\n".join([head, *([f"({more} steps before)"] if more else []), *lines]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _line(step: ExecutionStep) -> str:
+    text = " ".join((step.description or step.step_type).split())
+    failed = " (failed)" if step.status == "failed" else ""
+    return f"{text[:200]}{failed}"
+
+
+def _command(
+    run: Run, prompt: str, agent_cmd: str | None, *, is_changed: bool
+) -> tuple[list[str], str | None]:
+    """The words of the command; or none, and why."""
+    if agent_cmd is not None:
+        try:
+            words = shlex.split(agent_cmd)
+        except ValueError as error:
+            raise RepoTraceError(
+                f"The command of the agent is no line of shell: {error}."
+            ) from error
+        if not words:
+            raise RepoTraceError("The command of the agent is empty.")
+        if is_changed and PROMPT not in agent_cmd:
+            raise RepoTraceError(
+                "The command of the agent does not take the prompt.",
+                hint=f"Write {PROMPT} where it belongs: --agent-cmd 'mini --yolo -t {PROMPT}'",
+            )
+        return [word.replace(PROMPT, prompt) for word in words], None
+    recorded = run.attributes.get("command")
+    if isinstance(recorded, list) and recorded and all(isinstance(w, str) for w in recorded):
+        words = list(map(str, recorded))
+        places = [
+            n for n, word in enumerate(words) if run.task and word.strip() == run.task.strip()
+        ]
+        if places:
+            words[places[-1]] = prompt
+            return words, None
+        if not is_changed:
+            return words, None
+    headless = agent_named(run.agent).headless if run.agent in AGENTS else ()
+    if headless:
+        return [word.replace(PROMPT, prompt) for word in headless], None
+    name = f"of {run.agent}" if run.agent else "of this run"
+    return [], f"nobody knows how the agent {name} takes a prompt"
+
+
+def _folder_beside(workspace: Path | None, run: Run, step: int) -> Path:
+    """A new folder beside the workspace, so that it is in nobody's work tree."""
+    beside = workspace if workspace is not None else Path.cwd()
+    usual = beside.with_name(f"{beside.name}-{run.id}-step-{step}")
+    folder, number = usual, 2
+    while os.path.lexists(folder):
+        folder, number = usual.with_name(f"{usual.name}-{number}"), number + 1
+    return folder
+
+
+# --- Carrying it out ----------------------------------------------------------------------------
+
+
+def prepare(store: Store, plan: Plan) -> None:
+    """Write the files of the plan: into its new folder, or a new work tree.
+
+    Raises RepoTraceError if the folder is there and not empty, or cannot be written; for a work
+    tree also if git says no.
+    """
+    assert plan.known.state_id is not None
+    workspace = Path(plan.run.workspace) if plan.run.workspace else None
+    repository = find_repository(workspace) if workspace is not None else None
+    if plan.branch is not None:
+        if repository is None or plan.run.base_commit is None:
+            raise RepoTraceError(
+                "The run worked in no git repository that is here.", hint="Leave out --worktree."
+            )
+        add_worktree(repository, plan.folder, plan.branch, plan.run.base_commit)
+        scratch = Scratch(store.snapshots, plan.folder, keep=[".git"])
+        try:
+            scratch.goto(plan.known.state_id)
+        finally:
+            scratch.close()
+    else:
+        restore_into(store, plan.known.state_id, plan.folder)
+        repository_of(plan.folder, repository, plan.run.base_commit)
+    for name in plan.linked:
+        link = plan.folder / name
+        if workspace is not None and not os.path.lexists(link):
+            link.symlink_to(os.path.realpath(workspace / name))
+
+
+def recording(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recording:
+    """The recording of the agent in the folder, to be entered; the run names its parent.
+
+    Raises RepoTraceError for a plan without a command.
+    """
+    from repotrace.runs.record import Recording, Wish
+
+    if not plan.argv:
+        raise RepoTraceError(
+            f"There is no command to run: {plan.problem}.",
+            hint=f"Say it with --agent-cmd '… {PROMPT} …'",
+        )
+    spec = CommandSpec(argv=plan.argv, cwd=os.fspath(plan.folder), env=dict(environ))
+    if plan.run.workspace:
+        moved = Moving(Path(plan.run.workspace), plan.folder, linked=plan.linked).spec(spec)
+        # A prompt may well name the old folder; it is the agent's to read.
+        words = [
+            old if old == plan.prompt else new
+            for old, new in zip(spec.argv, moved.argv, strict=True)
+        ]
+        spec = moved.model_copy(update={"argv": tuple(words)})
+    agent = plan.run.agent if plan.run.agent in AGENTS else None
+    attributes: dict[str, Any] = {}
+    if plan.modification is not None:
+        attributes["modification"] = plan.modification
+    wish = Wish(
+        spec.argv,
+        {**spec.env, "PWD": os.fspath(plan.folder)},
+        plan.folder,
+        agent,
+        plan.run.task,
+        plan.run.tags,
+        workspace=plan.folder,
+        facts={
+            "parent_run_id": plan.run.id,
+            "branched_from_step": plan.step,
+            "task_id": plan.run.task_id,
+            "attributes": attributes,
+        },
+    )
+    return Recording(store, wish)
+
+
+def rerun_from_step(
+    workspace: Workspace,
+    run_id: str,
+    step_number: int,
+    modifications: Mapping[str, Any] | None = None,
+    *,
+    into: str | os.PathLike[str] | None = None,
+    dry_run: bool = True,
+) -> dict[str, Any]:
+    """Go on with a run from a step, as a new run that names it as its parent.
+
+    `modifications`: `prompt` is added to the task, `task` takes its place, `agent_cmd` is the
+    command, in which `{prompt}` stands for both. Returns `prepare_rerun`'s facts but for the
+    contents, with `folder`, `prompt` and `command`; unless `dry_run` also `new_run_id`,
+    `exit_code` and `comparison`, as `runs compare --json` prints it.
+
+    Raises RunNotFound if there is no such run or step, RepoTraceError if its files were not kept,
+    if no command is known, or if the folder cannot be made.
+    """
+    found = find_run(workspace, run_id)
+    if found is None:
+        raise RunNotFound(f"No run has the id {run_id!r}.")
+    store, run = found
+    changes = dict(modifications or {})
+    plan = plan_rerun(
+        store,
+        run,
+        step_number,
+        modify_prompt=changes.get("prompt"),
+        prompt=changes.get("task"),
+        agent_cmd=changes.get("agent_cmd"),
+        into=None if into is None else Path(into),
+    )
+    facts: dict[str, Any] = {
+        "original_run_id": run.id,
+        "from_step": step_number,
+        "task_id": run.task_id or "unknown",
+        "remaining_steps": [
+            {"step_number": step.step_number, "description": step.description}
+            for step in plan.remaining
+        ],
+        "folder": str(plan.folder),
+        "prompt": plan.prompt,
+        "command": list(plan.argv),
+    }
+    if dry_run:
+        return facts
+    recorded = execute(store, plan, os.environ)
+    facts |= {"new_run_id": recorded.run_id, "exit_code": recorded.code, "comparison": None}
+    if recorded.run is not None:
+        facts["comparison"] = compare_runs(store, run, recorded.run).json_object()
+    return facts
+
+
+def execute(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recorded:
+    """Carry the plan out to its end.
+
+    Raises RepoTraceError as `prepare` and `recording` do, CannotStart for a command that is none.
+    """
+    going = recording(store, plan, environ)
+    prepare(store, plan)
+    with going:
+        return going.conclude(going.run())

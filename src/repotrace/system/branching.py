@@ -1,0 +1,39 @@
+"""Repositories and work trees for files that are gone on with elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repotrace.config import Repository
+from repotrace.errors import RepoTraceError
+from repotrace.system.git import GitError, git
+from repotrace.system.private_repository import has_commit, make_repository
+
+
+def repository_of(folder: Path, source: Repository | None, commit: str | None) -> None:
+    """Make `folder`, which has files, a git repository of its own.
+
+    On `commit` with the history of `source` where both are there, else empty: so git and what
+    asks git take the folder for a project, and not for a part of what lies above it.
+    """
+    if source is not None and commit is not None and has_commit(source, commit):
+        make_repository(folder, source, commit, None)
+        return
+    git(["init", "-q"], folder, deadline=30)
+
+
+def add_worktree(source: Repository, folder: Path, branch: str, commit: str) -> None:
+    """A new work tree of `source` in `folder`, on the new branch `branch` at `commit`, without
+    files. Its hooks do not run.
+
+    Raises RepoTraceError if git says no: the branch or the folder is there.
+    """
+    command = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "--no-checkout"]
+    try:
+        git([*command, "-b", branch, str(folder), commit], source.root, deadline=60)
+        git(["read-tree", "HEAD"], folder, deadline=60)
+    except GitError as error:
+        raise RepoTraceError(
+            f"Git makes no work tree in {folder}: {error.message}",
+            hint="Choose another folder with --into, or delete the branch.",
+        ) from error

@@ -1,0 +1,247 @@
+"""`rerun`: an agent runs on from a step, in a folder of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Shell, clean_environment, plain_git
+
+from repotrace.demo.project import TASK, make_project
+from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.runs import rerun_from_step
+from repotrace.runs.rerun import plan_rerun
+from repotrace.storage import Store
+
+ROOT = Path(__file__).parents[1]
+HINT = "From 29 February it is 28 February."
+
+AGENT = """
+import sys
+sys.path.insert(0, {examples!r})
+from invoice_agent import SCRIPT
+from repotrace.demo.agent import InvoiceAgent, ScriptedModel
+
+right = SCRIPT[5][2]["changes"][0][1]
+wrong = "        return sent.replace(year=sent.year + 1)\\n"
+told = (
+    *SCRIPT[:2],
+    ("29 February becomes 28 February.", "edit",
+     {{"path": "billing/terms.py", "changes": [(wrong, right)]}}),
+    *SCRIPT[6:],
+)
+prompt = sys.argv[1]
+print(InvoiceAgent(ScriptedModel(told if {hint!r} in prompt else SCRIPT)).work(prompt))
+"""
+
+
+@pytest.fixture
+def repotrace(tmp_path: Path) -> Shell:
+    """In a project on which the agent has worked under `record`: it broke a test, and retried."""
+    shell = Shell(tmp_path)
+    project = tmp_path / "the project"
+    make_project(project)
+    shell.cwd = project
+    (tmp_path / "agent.py").write_text(AGENT.format(examples=str(ROOT / "examples"), hint=HINT))
+    done = shell("record", "--task", TASK, "--", sys.executable, str(tmp_path / "agent.py"), TASK)
+    assert done.returncode == 0, done.stderr.decode()
+    return shell
+
+
+def store_of(shell: Shell) -> Store:
+    return Store(shell.cwd / ".git" / "repotrace")
+
+
+def wrong_edit(store: Store) -> int:
+    """The number of the first edit."""
+    steps = store.runs.steps(store.runs.get("latest").id)
+    return next(step.step_number for step in steps if step.step_type == "edit")
+
+
+def picture(folder: Path) -> dict[str, str]:
+    """Every file of a folder but what is private to us, by its digest."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and ".git/repotrace" not in str(path)
+        and "__pycache__" not in path.parts
+        and ".pytest_cache" not in path.parts
+    }
+
+
+def test_a_changed_prompt_saves_the_retry(repotrace: Shell, tmp_path: Path) -> None:
+    store = store_of(repotrace)
+    original = store.runs.get("latest")
+    assert (original.totals.retries, original.outcome) == (1, "passed")
+    step = wrong_edit(store) - 1
+    before = picture(repotrace.cwd)
+    saved = store.runs.get(original.id).model_dump_json()
+
+    done = repotrace(
+        "rerun", original.id, "--from-step", str(step), "--modify-prompt", HINT, "--execute"
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    out = done.stdout.decode()
+    assert "retries   1 " in out
+    assert "Both ended with the same files." in out
+    (branch,) = store.runs.list(parent=original.id)
+    assert (branch.branched_from_step, branch.totals.retries, branch.outcome) == (step, 0, "passed")
+    assert branch.attributes["modification"] == HINT
+    folder = tmp_path / f"the project-{original.id}-step-{step}"
+    assert branch.workspace == str(folder)
+    assert picture(repotrace.cwd) == before
+    assert store.runs.get(original.id).model_dump_json() == saved
+    # A git repository of its own, in which git sees the agent's change.
+    assert plain_git(folder, "rev-parse", "HEAD") == plain_git(repotrace.cwd, "rev-parse", "HEAD")
+    assert plain_git(folder, "status", "--short").strip() == "M billing/terms.py"
+    shown = repotrace("runs", "show", original.id).stdout.decode()
+    assert f"step {step} └─ {branch.id}  tests pass" in shown
+    assert HINT in shown
+
+
+def test_nothing_is_done_unless_told(repotrace: Shell, tmp_path: Path) -> None:
+    there = sorted(tmp_path.iterdir())
+    done = repotrace("rerun", "--from-step", "0", "--modify-prompt", "Be quick; it's late.")
+    assert done.returncode == 0, done.stderr.decode()
+    text = done.stdout.decode()
+    assert text.startswith("would go on before the first step of ")
+    assert "  Be quick; it's late." in text.splitlines()
+    assert text.endswith("nothing was done; do it with: --execute\n")
+    found = json.loads(repotrace("rerun", "--from-step", "0", "--json").stdout)
+    assert found["executed"] is False
+    assert found["command"][-1] == TASK
+    assert found["state"]["files"] == len(plain_git(repotrace.cwd, "ls-files").splitlines())
+    assert sorted(tmp_path.iterdir()) == there
+    assert store_of(repotrace).runs.count() == 1
+
+
+def test_a_work_tree_of_the_repository(repotrace: Shell, tmp_path: Path) -> None:
+    store = store_of(repotrace)
+    number = wrong_edit(store)
+    folder = tmp_path / "tree"
+    cmd = f"{shlex.quote(sys.executable)} -c 'print(open(\"billing/terms.py\").read())'"
+    arguments = ["--into", str(folder), "--worktree", "--agent-cmd", cmd, "--execute"]
+    done = repotrace("rerun", "--from-step", str(number), *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"timedelta(days=365)" in done.stdout
+    assert plain_git(folder, "branch", "--show-current").strip() == "repotrace/tree"
+    assert plain_git(folder, "status", "--short").strip() == "M billing/terms.py"
+    assert "days=365" in plain_git(folder, "diff")
+    again = repotrace("rerun", "--from-step", str(number), *arguments)
+    assert again.returncode == 2
+    assert b"Git makes no work tree" in again.stderr
+
+
+def test_a_checkpoint_names_the_step(repotrace: Shell) -> None:
+    repotrace("runs", "checkpoint", "before-edit", "--step", "2")
+    found = json.loads(repotrace("rerun", "--from-step", "before-edit", "--json").stdout)
+    assert found["from_step"] == 2
+
+
+def test_what_cannot_be_done_is_said(repotrace: Shell, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    cases: list[tuple[list[str], str]] = [
+        (["--from-step", "99"], "has no step 99"),
+        (["--from-step", "nowhere"], "No checkpoint 'nowhere'"),
+        ([], "Missing option"),
+        (["--from-step", "1", "--modify-prompt", "x", "--prompt-file", "y"], "exclude each other"),
+        (["--from-step", "1", "--prompt-file", str(tmp_path / "no")], "Cannot read"),
+        (["--from-step", "1", "--prompt-file", str(tmp_path / "bytes")], "no text in UTF-8"),
+        (["--from-step", "1", "--agent-cmd", "'"], "no line of shell"),
+        (["--from-step", "1", "--agent-cmd", " "], "is empty"),
+        (["--from-step", "1", "--agent-cmd", "x", "--modify-prompt", "y"], "not take the prompt"),
+        (["--from-step", "1", "--into", str(tmp_path / "full"), "--execute"], "not empty"),
+    ]
+    for arguments, said in cases:
+        done = repotrace("rerun", "latest", *arguments)
+        assert (done.returncode, said in done.stderr.decode()) == (2, True), done.stderr.decode()
+    missing = ["--agent-cmd", "no-such-program", "--into", str(tmp_path / "new"), "--execute"]
+    assert repotrace("rerun", "latest", "--from-step", "1", *missing).returncode == 127
+    assert [run.parent_run_id for run in store_of(repotrace).runs.list()] == [None]
+
+
+def test_the_exit_code_is_the_agents(repotrace: Shell) -> None:
+    done = repotrace("rerun", "--from-step", "1", "--agent-cmd", "sh -c 'exit 7'", "--execute")
+    assert done.returncode == 7
+
+
+def test_installed_in_place_is_imported_from_the_new_folder(
+    repotrace: Shell, tmp_path: Path
+) -> None:
+    # What an editable install is to Python: a line in a .pth file of the environment.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=repotrace.cwd,
+                   check=True)  # fmt: skip
+    (packages,) = repotrace.cwd.glob(".venv/lib/python3*/site-packages")
+    (packages / "billing.pth").write_text(f"{repotrace.cwd}\n")
+    (repotrace.cwd / ".gitignore").write_text(".venv\n")
+    code = "import os; os.chdir('/'); import billing; print('from', billing.__file__)"
+    cmd = f".venv/bin/python -c {shlex.quote(code)}"
+    folder = tmp_path / "elsewhere"
+    done = repotrace(
+        "rerun", "--from-step", "0", "--into", str(folder), "--agent-cmd", cmd, "--execute"
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"from {folder}/billing/__init__.py" in done.stdout.decode()
+    assert (folder / ".venv").is_symlink()
+
+
+# --- The plan -------------------------------------------------------------------------------
+
+
+def test_the_command_of_an_agent_that_is_known(store: Store, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    make_project(tmp_path / "p")
+    shell.cwd = tmp_path / "p"
+    shell("record", "--agent", "codex", "--task", "Fix it", "--", "sh", "-c", "echo hi > new.txt")
+    kept = store_of(shell)
+    run = kept.runs.get("latest")
+    plan = plan_rerun(kept, run, 1, modify_prompt="Be kind.")
+    assert plan.argv[:3] == ("codex", "exec", "--full-auto")
+    assert plan.prompt == "\n\n".join(
+        [
+            "Fix it",
+            "Be kind.",
+            "What has been done so far; the files are as these steps left them:\n"
+            f"1. {kept.runs.step(run.id, 1).description}",
+        ]
+    )
+    # Without a change, what was recorded is simply done again.
+    assert plan_rerun(kept, run, 1).argv == ("sh", "-c", "echo hi > new.txt")
+    assert plan_rerun(kept, run, 0, prompt="Another task").prompt == "Another task"
+
+
+def test_the_library(repotrace: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in clean_environment(repotrace.home).items():
+        monkeypatch.setenv(name, value)
+    run = store_of(repotrace).runs.get("latest")
+    plan = rerun_from_step(repotrace.cwd, run.id, 1, {"prompt": HINT})
+    assert (plan["original_run_id"], plan["from_step"], plan["task_id"]) == (run.id, 1, "unknown")
+    assert [step["step_number"] for step in plan["remaining_steps"]] == list(
+        range(2, run.totals.steps + 1)
+    )
+    assert "new_run_id" not in plan
+    done = rerun_from_step(
+        repotrace.cwd,
+        run.id,
+        1,
+        {"agent_cmd": "sh -c 'echo \"$0\" > note.txt' {prompt}", "task": "Write"},
+        into=tmp_path / "made",
+        dry_run=False,
+    )
+    assert done["exit_code"] == 0
+    assert (tmp_path / "made" / "note.txt").read_text().startswith("Write")
+    assert done["comparison"]["b"]["id"] == done["new_run_id"]
+    with pytest.raises(RunNotFound):
+        rerun_from_step(repotrace.cwd, "rnothing", 1)
+    with pytest.raises(RepoTraceError):
+        rerun_from_step(repotrace.cwd, run.id, 99)

@@ -39,7 +39,9 @@ class Agent:
         self.shell.git("commit", "-q", "-m", "first")
         programs = folder / "bin"
         programs.mkdir()
-        python, player = shlex.quote(sys.executable), shlex.quote(str(PLAYER))
+        self._player = programs / "codex.py"
+        self._player.write_bytes(PLAYER.read_bytes())
+        python, player = shlex.quote(sys.executable), shlex.quote(str(self._player))
         (programs / "codex").write_text(f'#!/bin/sh\nexec {python} {player} "$@"\n')
         (programs / "codex").chmod(0o755)
         self.env = {"CODEX_HOME": str(folder / "codex-home")}
@@ -85,7 +87,7 @@ class Agent:
             except OSError:
                 continue
             if str(self._folder).encode() in words and b"-m\0repotrace" not in words:
-                found[int(place.name)] = str(PLAYER).encode() in words
+                found[int(place.name)] = str(self._player).encode() in words
         return found
 
     def settled(self, expected: set[int]) -> set[int]:
@@ -250,6 +252,7 @@ def test_killed_at_any_moment_what_was_recorded_is_there(agent: Agent, victim: s
     assert [step.description for step in steps] == ["apply_patch", "apply_patch"]
     assert files_after(store, run, steps[0]) == {"calc.py": "one\n"}
     assert files_after(store, run, steps[1]) == {"calc.py": "one\n", "new.txt": "new\n"}
+    store.close()
     # The repository is as the agent left it, and nothing of ours runs on.
     assert agent.shell.git("status", "--porcelain", "--branch") == (
         f"{status.splitlines()[0]}\n M calc.py\n?? new.txt\n"

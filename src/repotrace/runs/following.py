@@ -16,8 +16,8 @@ from repotrace.records.events import Kind
 from repotrace.runs.sessions import written
 from repotrace.system.descendants import Process
 
-_ROUNDED = 2.0
-"""Seconds by which a transcript may round the moment of its beginning down."""
+_ROUNDED = 0.05
+"""Seconds by which the moments of files and transcripts may be rounded down."""
 
 _RESUMING = frozenset(
     {"resume", "continue", "--resume", "-r", "--continue", "-c", "--session", "-s"}
@@ -28,7 +28,7 @@ _WORDS = 3
 """Words at the beginning of a command line that may name the agent: `npx -y codex`."""
 
 _GROWING = frozenset({"aider", "mini-swe-agent"})
-"""Formats that are written to the same file in every session."""
+"""Formats that are written to the same file in every session; the time of change tells enough."""
 
 _NAMED_SUFFIXES = frozenset({".json", ".jsonl", ".md", ".traj"})
 

@@ -172,7 +172,10 @@ def test_messages_that_repeat_are_one_line_until_they_are_opened(recorded: Recor
         await screen.press("x")
         assert "Fix the date bug" in screen.view
         await screen.press("n")
-        assert screen.view == "step 6 called no model"
+        assert screen.view.startswith("step 6 called no model; the call before it was in step 5")
+        assert "One year." in screen.view
+        await screen.press("escape", "home", "n")
+        assert "Look at the export." in screen.view
 
     play(recorded.store, script, step=5)
 

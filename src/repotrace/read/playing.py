@@ -126,6 +126,20 @@ class PlayedRun:
         """Its model calls, each with how many of its messages repeat the call before."""
         return repeated_messages(view, call_before(self.store, self.run, view))
 
+    def call_that_led_to(self, view: StepView) -> tuple[int, LLMInteraction] | None:
+        """The newest model call before the step, with the number of its step."""
+        outline = self._lines.by_id.get(view.step.id)
+        with self.store.runs.overview() as overview:
+            if overview is None or outline is None:
+                return None
+            found = overview.last_call(self.run.id, outline.started_at)
+        if found is None or found[0] not in self._lines.by_id:
+            return None
+        step_id, name = found
+        calls = self.store.runs.interactions(self.run.id, step_id)
+        call = next((call for call in calls if call.id == name), None)
+        return None if call is None else (self._lines.by_id[step_id].number, call)
+
     def diff(self, view: StepView) -> StepDiff:
         """What the step changed."""
         return step_diff(self.store, view)

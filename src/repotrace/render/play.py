@@ -224,10 +224,22 @@ def _test_summary(line: StepLine) -> Iterator[Line]:
 # --- Messages -------------------------------------------------------------------------------
 
 
-def message_blocks(view: StepView, calls: Sequence[tuple[int, LLMInteraction]]) -> list[Block]:
-    """The conversation of each model call of the step."""
+def message_blocks(
+    view: StepView,
+    calls: Sequence[tuple[int, LLMInteraction]],
+    led: tuple[int, LLMInteraction] | None = None,
+) -> list[Block]:
+    """The conversation of each model call of the step.
+
+    Of a step that called no model the answer that `led` to it, with the number of its step.
+    """
     if not calls:
-        return [fixed([[Span(f"step {view.line.number} called no model", "dim")]])]
+        said_of = f"step {view.line.number} called no model"
+        if led is None:
+            return [fixed([[Span(said_of, "dim")]])]
+        number, call = led
+        head = [Span(f"{said_of}; the call before it was in step {number}:", "dim")]
+        return [fixed([head, [], *_call_head(call)]), *_answer(call)]
     blocks: list[Block] = []
     for number, (repeated, call) in enumerate(calls):
         if number:
@@ -240,13 +252,17 @@ def message_blocks(view: StepView, calls: Sequence[tuple[int, LLMInteraction]]) 
         blocks += [_message_block(message) for message in call.messages[repeated:]]
         if call.prompt:
             blocks.append(_said("prompt", call.prompt))
-        if call.response_message:
-            blocks.append(_message_block(call.response_message))
-        elif call.response:
-            blocks.append(_said("response", call.response))
-        if call.error:
-            blocks.append(_said("error", call.error))
+        blocks += _answer(call)
     return blocks
+
+
+def _answer(call: LLMInteraction) -> Iterator[Block]:
+    if call.response_message:
+        yield _message_block(call.response_message)
+    elif call.response:
+        yield _said("response", call.response)
+    if call.error:
+        yield _said("error", call.error)
 
 
 def _call_head(call: LLMInteraction) -> Iterator[Line]:

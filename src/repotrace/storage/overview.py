@@ -192,6 +192,15 @@ class Overview:
         ).fetchone()
         return None if row is None else (_word(row[0]), _word(row[1]))
 
+    def last_call(self, run_id: str, until: int) -> tuple[str, str] | None:
+        """The step and the id of the newest model call up to a moment; None if there is none."""
+        row = self._connection.execute(
+            "SELECT step_id, id FROM llm_interactions WHERE run_id = ? AND timestamp <= ?"
+            " ORDER BY timestamp DESC, rowid DESC LIMIT 1",
+            (run_id, until),
+        ).fetchone()
+        return None if row is None else (_word(row[0]), _word(row[1]))
+
     def changes(
         self, run_id: str, step_ids: Sequence[str] | None = None
     ) -> dict[str, list[Change]]:

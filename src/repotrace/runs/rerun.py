@@ -26,8 +26,7 @@ from repotrace.runs.restore import lacking, restore_into, state_of_step
 from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
-from repotrace.system.branching import add_worktree, repository_of
-from repotrace.system.scratch import Scratch
+from repotrace.system.branching import repository_of, worktree_without_files
 
 if TYPE_CHECKING:
     from repotrace.runs.record import Recorded, Recording
@@ -209,12 +208,8 @@ def prepare(store: Store, plan: Plan) -> None:
             raise RepoTraceError(
                 "The run worked in no git repository that is here.", hint="Leave out --worktree."
             )
-        add_worktree(repository, plan.folder, plan.branch, plan.run.base_commit)
-        scratch = Scratch(store.snapshots, plan.folder, keep=[".git"])
-        try:
-            scratch.goto(plan.known.state_id)
-        finally:
-            scratch.close()
+        with worktree_without_files(repository, plan.folder, plan.branch, plan.run.base_commit):
+            restore_into(store, plan.known.state_id, plan.folder)
     else:
         restore_into(store, plan.known.state_id, plan.folder)
         repository_of(plan.folder, repository, plan.run.base_commit)

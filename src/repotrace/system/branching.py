@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from repotrace.config import Repository
@@ -22,10 +24,13 @@ def repository_of(folder: Path, source: Repository | None, commit: str | None) -
     git(["init", "-q"], folder, deadline=30)
 
 
-def add_worktree(source: Repository, folder: Path, branch: str, commit: str) -> None:
-    """A new work tree of `source` in `folder`, on the new branch `branch` at `commit`, without
-    files. Its hooks do not run.
+@contextmanager
+def worktree_without_files(
+    source: Repository, folder: Path, branch: str, commit: str
+) -> Iterator[None]:
+    """A new work tree of `source` in `folder`, on the new branch `branch` at `commit`.
 
+    Meanwhile the folder is empty, for its files to be written; then git knows it. No hooks run.
     Raises RepoTraceError if git says no: the branch or the folder is there.
     """
     command = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "--no-checkout"]
@@ -37,3 +42,11 @@ def add_worktree(source: Repository, folder: Path, branch: str, commit: str) -> 
             f"Git makes no work tree in {folder}: {error.message}",
             hint="Choose another folder with --into, or delete the branch.",
         ) from error
+    link = folder / ".git"
+    pointer = link.read_bytes()
+    link.unlink()
+    try:
+        yield
+    finally:
+        folder.mkdir(exist_ok=True)
+        link.write_bytes(pointer)

@@ -23,7 +23,7 @@ from typing import Any
 
 type Told = dict[str, Any]
 
-_TIME = re.compile(r'"timestamp": ?"([^"]+)"')
+_TIME = re.compile(r'(?<=")(timestamp|startTime|lastUpdated)": ?"([^"]+)')
 _CALLED = re.compile(r'"(?:id|call_id)": ?"((?:toolu|call)_[^"]+)"')
 _ANSWERED = re.compile(r'"tool_use_id": ?"([^"]+)"|"call_id": ?"([^"]+)"')
 
@@ -78,13 +78,13 @@ class Agent:
 
     def write(self, line: str) -> None:
         """Write a line of the session as if it was written now."""
-        times = [datetime.fromisoformat(time) for time in _TIME.findall(line)]
+        times = [datetime.fromisoformat(time) for _, time in _TIME.findall(line)]
         if times:
             shift = datetime.now(UTC) - max(times)
-            for time in _TIME.findall(line):
+            for _, time in _TIME.findall(line):
                 later = (datetime.fromisoformat(time) + shift).isoformat(timespec="milliseconds")
                 self._shifted.setdefault(time, later.replace("+00:00", "Z"))
-            line = _TIME.sub(lambda m: f'"timestamp":"{self._shifted[m[1]]}"', line)
+            line = _TIME.sub(lambda m: f'{m[1]}":"{self._shifted[m[2]]}', line)
         with self._session.open("a") as file:
             file.write(f"{line}\n")
 
@@ -94,7 +94,7 @@ def acts(hooks: list[Told], transcript: list[str]) -> Iterator[Told | str]:
     waiting = list(hooks)
     if "timestamp" in waiting[0]:
         for line in transcript:
-            written = max(_TIME.findall(line), default="")
+            written = max((time for _, time in _TIME.findall(line)), default="")
             while waiting and waiting[0]["timestamp"] <= written:
                 yield waiting.pop(0)
             yield line

@@ -339,6 +339,8 @@ class Intake:
         parent, retried = row.values.get("parent_id"), text(said.data.get("retry_of"))
         if parent and "parent_id" in row.changed:
             row.set("parent_id", self._known_as(said.run_id, parent))
+        if retried and "retry_of" in row.changed:
+            row.set("retry_of", self._known_as(said.run_id, retried))
         if retried and said.data.get("attempt") is None:
             earlier = self._loaded_step(said.run_id, self._known_as(said.run_id, retried))
             attempt = (earlier.values.get("attempt") or 1) if earlier else 1

@@ -135,7 +135,9 @@ _RETURNED = re.compile(
 
 def result_of(builder: Builder, call: Call, told: Told) -> Result:
     """What came back from a tool."""
-    read = _READERS.get(builder.agent.name)
+    name = builder.agent.name
+    # What an agent was given from outside answers in its own way.
+    read = _READERS.get(name) if name in AGENTS and call.name in agent(name).tools else None
     result = read(builder, call, told) if read else _generic(call, told)
     if call.tool.action is Action.SUBMIT:
         return result._replace(operations=())

@@ -15,6 +15,7 @@ from repotrace.importers.wire import got_of, sent_of
 from repotrace.importers.wire_traffic import Run, Traffic
 from repotrace.journal import TEXT_LIMIT, Journal, new_id
 from repotrace.proxy import Exchange, Relay, Upstreams
+from repotrace.proxy.relay import PATIENCE
 from repotrace.records.events import Event, Kind
 from repotrace.runs.state_taker import DEADLINE
 from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
@@ -144,11 +145,13 @@ class ProxyRecording:
         *,
         upstreams: Sequence[str] = (),
         port: int = 0,
+        patience: float = PATIENCE,
         task: str | None = None,
         home: Path | None = None,
         on_run: Callable[[str, str], object] | None = None,
     ) -> None:
-        """`folder` is where the agents work. `on_run` is told of each run that begins, and of its
+        """`folder` is where the agents work. `patience`: seconds that an answer waits at most for
+        the state that its request found. `on_run` is told of each run that begins, and of its
         agent. Raises RepoTraceError."""
         place = place_of(folder, None)
         self.home, self.workspace = home or place.home, place.workspace
@@ -163,6 +166,7 @@ class ProxyRecording:
             on_request=self._asked,
             on_exchange=self._answered,
             port=port,
+            patience=patience,
         )
 
     @property

@@ -17,9 +17,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repotrace import hook
-from repotrace.config import find_repository, find_store, head_of, home_for, workspace_for
 from repotrace.hook import Heard
 from repotrace.journal import Journal, new_id, writer_facts
+from repotrace.locations import (
+    find_repository,
+    find_store,
+    head_of,
+    home_for,
+    workspace_for,
+)
 from repotrace.records.events import (
     JOURNAL_VARIABLE,
     RUN_VARIABLE,

@@ -422,3 +422,14 @@ def test_what_is_posted_is_text_for_slack(store: Store, webhook: str) -> None:
     store.runs.add_events(told(saw("passed", "<!channel>"), saw("failed", "<!channel>")))
     notify(webhook, alerts_of(store, store.runs.get(RUN), rules_from({})))
     assert "&lt;!channel&gt;" in Webhook.bodies[0]["text"]
+
+
+def test_a_recording_ends_with_its_alerts(repotrace: Shell) -> None:
+    done = repotrace("record", "--", "sh", "-c", "echo x = 1 > new.py")
+    *_, alert, hint = done.stderr.decode().splitlines()
+    assert alert == "alert untested-edit · step 1: 1 file was changed and no test was run"
+    assert hint.startswith("look at them with: repotrace runs alerts r")
+    settings = repotrace.cwd / "pyproject.toml"
+    settings.write_text("[tool.repotrace.alerts]\nuntested-edit = false\n")
+    done = repotrace("record", "--", "sh", "-c", "echo x = 2 > new.py")
+    assert b"alert" not in done.stderr

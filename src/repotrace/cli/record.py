@@ -10,7 +10,8 @@ import typer
 
 from repotrace.cli.boundary import complain, fail
 from repotrace.cli.capture import FAILED_BEFORE_THE_RUN
-from repotrace.cli.options import StoreOption, note, open_store
+from repotrace.cli.options import Opened, StoreOption, note, open_store
+from repotrace.cli.runs_alerts import tell_alerts
 from repotrace.errors import RepoTraceError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def record(
         with recording:
             _begin(recording, opened.store.home)
             recorded = recording.run()
-            _conclude(recording, recorded)
+            _conclude(opened, recording, recorded)
     except CannotStart as error:
         fail(error, error.code)
     except RepoTraceError as error:
@@ -86,7 +87,7 @@ def _begin(recording: Recording, home: Path) -> None:
         complain(problem)
 
 
-def _conclude(recording: Recording, recorded: Recorded) -> None:
+def _conclude(opened: Opened, recording: Recording, recorded: Recorded) -> None:
     from repotrace.runs.record import counted
 
     said = len(recording.problems)
@@ -102,6 +103,7 @@ def _conclude(recording: Recording, recorded: Recorded) -> None:
         complain(f"{recorded.run_id} could not be read now{why}", "See: repotrace runs list")
         return
     note(" · ".join([f"recorded {recorded.run_id}", *counted(recorded.run), "repotrace play"]))
+    tell_alerts(opened, recorded.run)
 
 
 def _short(path: Path) -> str:

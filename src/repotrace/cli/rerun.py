@@ -20,6 +20,7 @@ from repotrace.cli.options import (
     say,
     the_run,
 )
+from repotrace.cli.runs_alerts import tell_alerts
 from repotrace.errors import RepoTraceError
 from repotrace.readable import one_line, readable
 
@@ -220,3 +221,4 @@ def _conclude(opened: Opened, plan: Plan, recorded: Recorded, *, as_json: bool) 
     page.print([[]])
     page.print(comparison(compared, width=page.width))
     note(f"recorded {recorded.run_id} · repotrace play {recorded.run_id}")
+    tell_alerts(opened, recorded.run)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from repotrace.cli.boundary import complain
-from repotrace.cli.options import JsonOption, open_runs, print_json, say, the_run
+from repotrace.cli.options import JsonOption, Opened, note, open_runs, print_json, say, the_run
 from repotrace.errors import RepoTraceError
 from repotrace.readable import one_line
 
 if TYPE_CHECKING:
     from repotrace.read.views import Alert, AlertsView
+    from repotrace.records.run import Run
 
 FORMATS = ("table", "json", "github")
 
@@ -88,6 +89,22 @@ def alert_lines(alert: Alert, *, with_run: bool = False) -> list[str]:
     where = " ".join(parts)
     head = f"{alert.rule}  {where + ': ' if where else ''}{one_line(alert.message)}"
     return [head, *(f"  {one_line(proof, 160)}" for proof in alert.evidence)]
+
+
+def tell_alerts(opened: Opened, run: Run) -> None:
+    """The alerts of a run that has just ended, on stderr, a line each by the project's rules."""
+    from repotrace.runs.alerts import alerts_of, rules_from
+
+    try:
+        alerts = alerts_of(opened.store, run, rules_from(opened.settings.alerts))
+    except RepoTraceError as error:
+        complain(error.message, error.hint)
+        return
+    for alert in alerts:
+        where = f"step {alert.step}: " if alert.step else ""
+        note(f"alert {alert.rule} · {where}{one_line(alert.message)}")
+    if alerts:
+        note(f"look at them with: repotrace runs alerts {run.id}")
 
 
 def _annotate(view: AlertsView) -> None:

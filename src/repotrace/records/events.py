@@ -376,6 +376,9 @@ class FollowedData(TypedDict, total=False):
     """Required. The name of the importer."""
     since: int
     """In nanoseconds: what the transcript tells of earlier times is not of this run."""
+    size: int
+    """Bytes that it had grown to at the time of the event. Said again and again where the format
+    tells no moments itself."""
 
 
 class WriterData(TypedDict, total=False):

@@ -22,6 +22,7 @@ from repotrace.importers import importer
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import Run, RunStatus, StateQuality, StepStatus, StepType
 from repotrace.runs.binding import bind
+from repotrace.runs.growing import spans
 from repotrace.runs.naming_calls import nameless, naming
 from repotrace.runs.rebuilding import NOWHERE, Base, Change, Rebuilding
 from repotrace.runs.sessions import written
@@ -175,7 +176,9 @@ class _View:
     def _told(self) -> Iterator[Event]:
         since = self.transcript.since
         limit = None if since is None else since - _SLACK
-        for event in importer(self.transcript.format).read(Path(self.transcript.path)):
+        path, form = Path(self.transcript.path), self.transcript.format
+        moments = spans(path, form, self.store.joins.growths(self.run.id, self.transcript.path))
+        for event in importer(form).read(path):
             name = str(event.get("run"))
             if limit is not None and event["kind"] == Kind.RUN_STARTED and event["time"] < limit:
                 self._begun[name] = event
@@ -184,9 +187,9 @@ class _View:
                 continue
             begun = self._begun.pop(name, None)
             for each in (begun, event):
-                changed = None if each is None else self._of_run(each)
-                if changed is not None:
-                    yield changed
+                if each is not None:
+                    span = moments.get(each["id"])
+                    yield from self._of_run(each if span is None else span.moved(each))
 
     def keep(self) -> None:
         """Keep the states that were rebuilt."""
@@ -226,23 +229,28 @@ class _View:
         if older:
             self._messages = {str(data.get("id")): list(data.get("messages") or ())}
 
-    def _of_run(self, event: Event) -> Event | None:
-        """The event as one of this run; None for what the recorder knows better."""
+    def _of_run(self, event: Event) -> Iterator[Event]:
+        """The event as one of this run, without what the recorder knows better."""
         kind, data = event["kind"], event["data"]
         changed: Event = {**event, "run": self.run.id}
         if kind == Kind.RUN_ENDED:
-            return None
+            return
         if kind == Kind.STEP_ENDED and data.get("status") == StepStatus.INTERRUPTED:
             # It says no more than that the transcript ends here.
-            return None if self.running else changed
-        if kind in (Kind.RUN_STARTED, Kind.RUN_UPDATED):
-            facts = {**data, "attributes": dict(data.get("attributes") or {})}
-            if kind == Kind.RUN_STARTED:
-                facts["attributes"]["transcript"] = Path(self.transcript.path).name
-                folder = facts.pop("workspace", None)
-                self._begin_files(str(folder or ""))
-            return {**changed, "kind": Kind.RUN_UPDATED, "data": facts, "weak": True}
-        return changed
+            if not self.running:
+                yield changed
+            return
+        if kind not in (Kind.RUN_STARTED, Kind.RUN_UPDATED):
+            yield changed
+            return
+        facts = {**data, "attributes": dict(data.get("attributes") or {})}
+        if kind == Kind.RUN_STARTED:
+            facts["attributes"]["transcript"] = Path(self.transcript.path).name
+            self._begin_files(str(facts.pop("workspace", None) or ""))
+        outcome = facts.pop("outcome", None)
+        if outcome is not None:  # it may be another one each time
+            yield _derived(changed, Kind.RUN_UPDATED, {"outcome": outcome}, "outcome")
+        yield {**changed, "kind": Kind.RUN_UPDATED, "data": facts, "weak": True}
 
     # --- Their files ------------------------------------------------------------------------
 

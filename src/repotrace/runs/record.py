@@ -32,6 +32,7 @@ from repotrace.records.events import (
 from repotrace.records.run import Run, RunStatus
 from repotrace.runs import joining
 from repotrace.runs.following import Found, Sessions
+from repotrace.runs.growing import UNTIMED
 from repotrace.runs.recorder import ExecutionRecorder
 from repotrace.runs.sessions import written
 from repotrace.runs.watching import Looker, Watch
@@ -303,6 +304,8 @@ class Recording:
                 facts = written(found.format, found.path)
                 if facts != sizes.get(found.path):
                     sizes[found.path], grown = facts, True
+                    if found.format in UNTIMED and facts is not None:
+                        self._tell(found, size=facts[1])
             if grown:
                 self._looker.look()
                 self._news.set()
@@ -317,8 +320,9 @@ class Recording:
             self._known_agent = self.agent
             self._recorder.update(agent=self.agent)
 
-    def _tell(self, found: Found) -> None:
-        facts = {"path": os.fspath(found.path), "format": found.format, "since": self._since}
+    def _tell(self, found: Found, **more: int) -> None:
+        known = {"path": os.fspath(found.path), "format": found.format, "since": self._since}
+        facts = known | more
         self._journal.write(Kind.FOLLOWED, self.run_id, facts)
 
     def _join_now_and_then(self) -> None:

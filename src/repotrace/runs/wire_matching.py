@@ -13,9 +13,12 @@ from typing import Any
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import LLMInteraction
 from repotrace.storage import Store
+from repotrace.storage.rows import nanoseconds
 
 WIRE = "wire"
 """The attribute of a run whose model calls were seen on the wire."""
+
+_CLOCKS = 10**9
 
 
 @dataclass(slots=True)
@@ -24,7 +27,15 @@ class _Call:
     external_id: str | None
     tools: frozenset[str]
     words: str
+    output_tokens: int | None
+    asked_at: int
+    """In nanoseconds, as the duration."""
+    duration: int
     taken: bool = False
+
+    def was_at(self, time: int) -> bool:
+        """Whether it was going on at a moment, by clocks that may differ a little."""
+        return self.asked_at - _CLOCKS <= time <= self.asked_at + self.duration + _CLOCKS
 
 
 @dataclass(slots=True)
@@ -45,7 +56,15 @@ class WireCalls:
             return cls()
         return cls(
             [
-                _Call(call.id, call.external_id, _tools(call.response_message), _words(call))
+                _Call(
+                    call.id,
+                    call.external_id,
+                    _tools(call.response_message),
+                    _words(call),
+                    call.output_tokens,
+                    nanoseconds(call.timestamp),
+                    int((call.duration or 0) * 1e9),
+                )
                 for call in store.runs.interactions(run_id)
             ]
         )
@@ -58,21 +77,23 @@ class WireCalls:
         told = list(events)
         for event in told:
             if event["kind"] == Kind.LLM:
-                self._match(event["data"])
+                self._match(event["data"], event["time"])
         for event in told:
             data, kind = event["data"], event["kind"]
             if kind.startswith("step_") and data.get("id") in self._dropped:
                 continue
             yield self._of_call(event) if kind == Kind.LLM else event
 
-    def _match(self, data: Mapping[str, Any]) -> None:
+    def _match(self, data: Mapping[str, Any], time: int) -> None:
         name, outer = str(data.get("id")), data.get("external_id")
+        tokens = data.get("output_tokens")
         tools, words = _tools(data.get("response_message")), str(data.get("response") or "").strip()
         tests: tuple[Callable[[_Call], bool], ...] = (
             lambda call: call.id == name,
             lambda call: outer is not None and call.external_id == outer,
             lambda call: bool(tools) and call.tools == tools,
             lambda call: bool(words) and call.words == words and not tools and not call.tools,
+            lambda call: bool(tokens) and call.output_tokens == tokens and call.was_at(time),
         )
         for test in tests:
             call = next((c for c in self.calls if not c.taken and test(c)), None)

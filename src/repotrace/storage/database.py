@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from repotrace._version import __version__
 from repotrace.errors import NewerSchema, RepoTraceError
 from repotrace.storage import files
-from repotrace.storage.runs_schema import JOINS, RUNS, STATES
+from repotrace.storage.runs_schema import GROWTHS, JOINS, RUNS, STATES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -76,6 +76,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX test_verdicts_by_run ON test_verdicts (run_id, at);
     """,
     JOINS,
+    GROWTHS,
 )
 """Migration N makes schema N out of schema N - 1. A released one is never changed."""
 

@@ -107,6 +107,11 @@ class Joins:
             for path, form, since, seen, final in self._rows(query, (run_id,))
         ]
 
+    def growths(self, run_id: str, path: str) -> list[tuple[int, int]]:
+        """When a transcript had grown to how many bytes, in order; in nanoseconds."""
+        query = "SELECT at * 1000, size FROM growths WHERE run_id = ? AND path = ? ORDER BY at"
+        return [(at, size) for at, size in self._rows(query, (run_id, bound(path)))]
+
     def looks(self, run_id: str) -> list[Look]:
         """The looks of a run that gave a state, in order of time."""
         query = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from repotrace.records.run import Origin
-from repotrace.storage.rows import Unusable, bound, moment, path, text
+from repotrace.storage.rows import Unusable, bound, integer, moment, path, text
 from repotrace.storage.said import Said
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def followed(connection: sqlite3.Connection, said: Said) -> None:
     place, form = text(said.data.get("path")), text(said.data.get("format"))
     if not place or not form:
         raise Unusable("no path or no format")
+    size = integer(said.data.get("size"))
+    if size is not None:
+        connection.execute(
+            "INSERT OR IGNORE INTO growths (run_id, path, at, size) VALUES (?, ?, ?, ?)",
+            (said.run_id, bound(place), said.when, size),
+        )
     connection.execute(
         "INSERT INTO transcripts (run_id, path, format, since) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (run_id, path) DO UPDATE SET final = 0",

@@ -50,6 +50,7 @@ _TABLES = (
     *("execution_steps", "llm_interactions", "file_operations", "file_reads", "log_entries"),
     *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses", "states"),
     *("test_executions", "test_verdicts", "looks", "transcripts", "joins"),
+    "growths",
 )
 
 _BATCH = 2_000

@@ -323,3 +323,15 @@ CREATE TABLE joins (
 ) WITHOUT ROWID;
 """
 """The script of migration 5."""
+
+GROWTHS = """
+-- When a transcript that tells no moments itself had grown to which size, as far as its run saw.
+CREATE TABLE growths (
+    run_id TEXT NOT NULL,
+    path TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    size INTEGER NOT NULL,  -- bytes
+    PRIMARY KEY (run_id, path, at)
+) WITHOUT ROWID;
+"""
+"""The script of migration 6."""

@@ -39,10 +39,18 @@ class Screen:
 
     async def settle(self) -> None:
         """Wait until nothing is being read."""
-        for _ in range(2):
-            await self._pilot.pause()
-            await self.app.workers.wait_for_complete()
         await self._pilot.pause()
+        await self.app.workers.wait_for_complete()
+        await self.until(self._is_up_to_date)
+        await self._pilot.pause()
+
+    def _is_up_to_date(self) -> bool:
+        app = self.app
+        if not app.is_running or not len(app.played):
+            return True
+        if app.shown is None or app.tab == "Diff":
+            return app.shown == app.wanted
+        return app.shown._replace(width=0) == app.wanted._replace(width=0)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that comes by itself."""

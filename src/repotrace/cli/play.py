@@ -189,7 +189,6 @@ def _print_on(opened: Opened, run: Run, page: Page) -> None:
         if is_over:
             return
         time.sleep(FOLLOWED)
-        opened.store.runs.ingest()
         played.refresh()
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple
+
+from pydantic import ValidationError
 
 from repotrace.errors import RunNotFound
 from repotrace.read.diffs import StepDiff, step_diff
@@ -56,13 +59,13 @@ class PlayedRun:
         self._lock = threading.RLock()
         self._kept: dict[int, StepLine] = {}
         self._blamed: list[Blame] | None = None
-        self._lines = self._read_lines()
+        self._lines = self._read_lines(run)
 
-    def _read_lines(self) -> StepLines:
+    def _read_lines(self, run: Run) -> StepLines:
         with self.store.runs.overview() as overview:
             if overview is None:
-                raise RunNotFound(f"Run {self.run.id} is gone.")
-            return StepLines(overview, self.run)
+                raise RunNotFound(f"Run {run.id} is gone.")
+            return StepLines(overview, run)
 
     # --- Steps --------------------------------------------------------------------------------
 
@@ -81,14 +84,13 @@ class PlayedRun:
 
     def line(self, place: int) -> StepLine:
         """The line of a step; its neighbours are read with it."""
-        found = self._kept.get(place)
-        if found is None:
-            self._read(place // PAGE * PAGE)
-            found = self._kept[place]
-        return found
+        with self._lock:
+            if place not in self._kept:
+                self._read(place // PAGE * PAGE)
+            return self._kept[place]
 
     def _read(self, first: int) -> None:
-        with self._lock, self.store.runs.overview() as overview:
+        with self.store.runs.overview() as overview:
             if overview is None:
                 raise RunNotFound(f"Run {self.run.id} is gone.")
             self._lines.look_into(overview)
@@ -96,14 +98,16 @@ class PlayedRun:
             self._kept.update(enumerate(lines, start=first))
 
     def refresh(self) -> bool:
-        """Look again, as the run may go on; whether anything is different."""
+        """Take in what was recorded meanwhile; whether anything is different."""
+        touched = self.run.id in self.store.runs.ingest().runs
         run = self.store.runs.get(self.run.id)
+        if run == self.run and not touched:
+            return False
+        before, after = self._lines, self._read_lines(run)
+        same = after.outline == before.outline and after.tested == before.tested
         with self._lock:
-            before = self._lines
-            self.run = run
-            after = self._read_lines()
-            same = after.outline == before.outline and after.tested == before.tested
-            if same and run.totals == before.run.totals and run.status == before.run.status:
+            told, self.run = self.run, run
+            if same and run.totals == told.totals and run.status == told.status:
                 return False
             self._lines = after
             self._kept = {}
@@ -219,10 +223,13 @@ class PlayedRun:
             return grid_of(overview, lines, steps, map(column_of, lines.of(steps)), whole=False)
 
     def blamed(self) -> Sequence[Blame]:
-        """The newest verdict of blame on each test."""
+        """The newest verdict of blame on each test, but for those of a form that is not known."""
         if self._blamed is None:
-            kept = self.store.memo.verdicts(self.run.id)
-            self._blamed = [Blame.model_validate(verdict.record) for verdict in kept]
+            found = []
+            for kept in self.store.memo.verdicts(self.run.id):
+                with suppress(ValidationError):
+                    found.append(Blame.model_validate(kept.record))
+            self._blamed = found
         return self._blamed
 
     # --- Finding ------------------------------------------------------------------------------

@@ -126,6 +126,10 @@ class PlayApp(App[None]):
         self._reading = asyncio.Lock()
         self._between = False
         self._path: str | None = None
+        self.shown: Wanted | None = None
+        """What is on the right side."""
+        self._has_blame = False
+        self._announced: Line | None = None
         self._last_search = ""
         self._found: list[int] = []
 
@@ -183,7 +187,7 @@ class PlayApp(App[None]):
         names = [OVERVIEW, MESSAGES, FILES, DIFF, OUTPUT, TESTS, BLAME]
         if not self.options.show_files:
             names = [name for name in names if name not in (FILES, DIFF)]
-        return names if self.steps.blamed else names[:-1]
+        return names if self._has_blame else names[:-1]
 
     def on_mount(self) -> None:
         """Begin with the wanted step."""
@@ -191,9 +195,7 @@ class PlayApp(App[None]):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, None, 128 + number)
-        self.steps.blamed = {
-            step.number for blame in self.played.blamed() if blame.named for step in blame.steps
-        }
+        self._see_blame()
         wanted = self.options.step
         place = self.played.place(wanted) if wanted is not None else 0
         if place is None:
@@ -206,6 +208,12 @@ class PlayApp(App[None]):
         self.steps.place = place
         self.steps.focus()
         self.call_after_refresh(self._show)
+
+    def _see_blame(self) -> None:
+        found = self.played.blamed()
+        self._has_blame = bool(found)
+        named = (blame.steps for blame in found if blame.named)
+        self.steps.blamed = {step.number for steps in named for step in steps}
 
     def on_resize(self, event: Resize) -> None:
         """A file beside the tree, or in its place."""
@@ -258,6 +266,7 @@ class PlayApp(App[None]):
             self.content.show(shown.blocks, stay=stay)
         else:
             self.view.show(shown.blocks, stay=stay)
+        self.shown = wanted
         if shown.note:
             self.say([Span(shown.note, "yellow")])
         elif self.query_one("#foot", LineBar).text == _READING:
@@ -271,7 +280,8 @@ class PlayApp(App[None]):
 
     def on_step_list_moved(self, event: StepList.Moved) -> None:
         """Another step."""
-        self.say(_hint())
+        self.say(self._announced or _hint())
+        self._announced = None
         self._show()
 
     def on_step_list_chosen(self) -> None:
@@ -416,10 +426,13 @@ class PlayApp(App[None]):
         if not places:
             self.say([Span(f"nothing found: {one_line(self._last_search, 60)}", "yellow")])
             return
-        self.steps.place = places[0]
         at, count = self._found.index(places[0]) + 1, len(self._found)
         text = f"{at} of {count} steps with {one_line(self._last_search, 40)} · / Enter: the next"
-        self.call_after_refresh(self.say, [Span(text)])
+        if places[0] == self.place:
+            self.say([Span(text)])
+        else:
+            self._announced = [Span(text)]
+            self.steps.place = places[0]
 
     # --- Doing --------------------------------------------------------------------------------
 
@@ -495,10 +508,11 @@ class PlayApp(App[None]):
     @work(exclusive=True, group="follow")
     async def _look_again(self) -> None:
         was_last = self.place >= len(self.played) - 1
-        is_new = await self._off(self._refreshed)
+        is_new = await self._off(self.played.refresh)
         if not is_new:
             return
         self._tabs.forget()
+        self._see_blame()
         self.query_one("#title", LineBar).show(run_title(self.played.run))
         self.steps.measure()
         before = self.place
@@ -508,10 +522,6 @@ class PlayApp(App[None]):
             self._show(stay=True)
         if self.played.run.status != RunStatus.RUNNING:
             self.say([Span(f"the run has ended: {one_line(self.played.run.status)}")])
-
-    def _refreshed(self) -> bool:
-        self.played.store.runs.ingest()
-        return self.played.refresh()
 
 
 def _hint() -> Line:

@@ -13,9 +13,10 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from repotrace.errors import RepoTraceError
 from repotrace.read.playing import PlayedRun
 from repotrace.render.blocks import segments
-from repotrace.render.diffs import Span
+from repotrace.render.diffs import Line, Span
 from repotrace.render.play import ONE_ROW, step_rows
 
 
@@ -124,7 +125,21 @@ class StepList(ScrollView, can_focus=True):
         place, part = divmod(self.scroll_offset.y + y, height)
         if place >= len(self._run):
             return Strip.blank(width, self.rich_style)
-        line = self._run.line(place)
+        here = place == self.place
+        row = self._row(place, part)
+        strip = Strip(segments([Span("▌" if here else " "), *row]))
+        style = self.rich_style
+        if here:
+            style = self.get_component_rich_style("step-list--cursor")
+        elif place in self.found:
+            style = self.get_component_rich_style("step-list--found")
+        return strip.adjust_cell_length(width).apply_style(style)
+
+    def _row(self, place: int, part: int) -> Line:
+        try:
+            line = self._run.line(place)
+        except RepoTraceError as error:
+            return [Span(f" {error.message}", "red")]
         rows = step_rows(
             line,
             width=self.scrollable_content_region.width - 1,
@@ -132,11 +147,4 @@ class StepList(ScrollView, can_focus=True):
             marked=place == self.mark,
             blamed=line.number in self.blamed,
         )
-        here = place == self.place
-        strip = Strip(segments([Span("▌" if here else " "), *rows[part]]))
-        style = self.rich_style
-        if here:
-            style = self.get_component_rich_style("step-list--cursor")
-        elif place in self.found:
-            style = self.get_component_rich_style("step-list--found")
-        return strip.adjust_cell_length(width).apply_style(style)
+        return rows[part] if part < len(rows) else []

@@ -428,6 +428,34 @@ def test_nothing_is_left_behind(upstream: Provider) -> None:
         assert again.port == relay.port
 
 
+def test_a_relay_that_is_stopped_waits_for_no_answer(upstream: Provider) -> None:
+    kept, over, got = Kept(), threading.Event(), threading.Event()
+    upstream.replies = [Reply(events(*range(3)), kind=SSE, between=lambda _number: over.wait(30))]
+    broken: list[bool] = []
+
+    def ask(address: str) -> None:
+        with _client() as client, client.stream("POST", address, json={}) as response:
+            chunks = response.iter_raw()
+            next(chunks)
+            got.set()
+            try:
+                next(chunks)
+            except httpx2.HTTPError:
+                broken.append(True)
+
+    with Relay(Upstreams.found({}, [upstream.address]), on_exchange=kept) as relay:
+        address = f"{relay.address('openai')}/chat/completions"
+        agent_ = threading.Thread(target=ask, args=(address,))
+        agent_.start()
+        assert got.wait(20)
+    over.set()
+    agent_.join(20)
+    assert broken == [True]
+    (exchange,) = kept.wait()
+    assert exchange.error == "the relay was stopped"
+    assert not exchange.complete
+
+
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -100,6 +100,7 @@ def line_of(answer: Answer) -> str:
 
 
 def refusal(got: Got) -> str:
+    """Why a request was not answered."""
     if got.status is None:
         return got.error or "no response"
     found = got.payloads.values[0] if got.payloads.values else None

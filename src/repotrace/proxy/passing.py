@@ -89,8 +89,11 @@ class Passing:
         finally:
             for task in (passing, watching):
                 task.cancel()
-            await asyncio.gather(passing, watching, return_exceptions=True)
-            self._tell()
+            try:
+                await asyncio.gather(passing, watching, return_exceptions=True)
+            finally:
+                # A server that is stopped cancels twice.
+                self._tell()
 
     async def _until_left(self, receive: Asgi) -> None:
         await self._sent.wait()

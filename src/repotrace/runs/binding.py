@@ -7,7 +7,7 @@ done. What differs between two looks while nothing was at work is somebody else'
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -102,7 +102,8 @@ def _ends(binding: _Binding, looks: Sequence[Look]) -> Iterator[tuple[StepMoment
         if step.has_state:
             continue
         after = step.completed_at if step.completed_at is not None else step.started_at + 1
-        place = bisect_left(starts, max(after, step.started_at + 1))
+        # One that begins at this very moment has not done anything by then.
+        place = bisect_right(starts, max(after, step.started_at))
         window = binding.end_of(step, starts[place] if place < len(starts) else _FOREVER)
         if window is None:
             continue

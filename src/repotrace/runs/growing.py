@@ -46,8 +46,7 @@ def spans(path: Path, form: str, growths: Sequence[tuple[int, int]]) -> dict[str
         for at, size in _some(growths):
             part.write_bytes(data[:size])
             for event in _events(part, form):
-                # The step before ends at the very moment at which this one begins.
-                found.setdefault(event, Span(before - 1_000, at))
+                found.setdefault(event, Span(before, at))
             before = at
     return found
 

@@ -93,6 +93,14 @@ class Joins:
         )
         return [str(row[0]) for row in self._rows(query, (RunStatus.RUNNING.value,))]
 
+    def going_on(self) -> list[str]:
+        """Runs that are not over and have transcripts."""
+        query = (
+            "SELECT DISTINCT t.run_id FROM transcripts t JOIN runs r ON r.id = t.run_id"
+            " WHERE r.status = ? ORDER BY r.started_at"
+        )
+        return [str(row[0]) for row in self._rows(query, (RunStatus.RUNNING.value,))]
+
     def run_of(self, source: str, source_id: str) -> str | None:
         """The run that a source knows by this id."""
         query = "SELECT run_id FROM run_sources WHERE source = ? AND source_id = ?"
@@ -258,6 +266,7 @@ def _assign_outcomes(connection: sqlite3.Connection, run_id: str) -> None:
             " ORDER BY s.started_at DESC LIMIT 1",
             (run_id, PYTEST, start, end, end),
         ).fetchone()
+        row = row or _before(connection, run_id, start)
         if row is None:
             continue
         step_id, command_id = row
@@ -289,6 +298,21 @@ def _assign_outcomes(connection: sqlite3.Connection, run_id: str) -> None:
             "INSERT OR REPLACE INTO aliases (run_id, alias, id) VALUES (?, ?, ?)",
             (run_id, name, step_id),
         )
+
+
+def _before(connection: sqlite3.Connection, run_id: str, start: int) -> tuple[str, str] | None:
+    """The last test command before a moment, in a run whose transcript tells no moments; None if
+    what came of it is known already."""
+    row = connection.execute(
+        "SELECT s.id, c.id, EXISTS (SELECT 1 FROM test_outcomes WHERE run_id = :run"
+        "  AND command_id = c.id AND origin = 'plugin')"
+        " FROM command_runs c JOIN execution_steps s ON s.run_id = c.run_id AND s.id = c.step_id"
+        " WHERE c.run_id = :run AND c.is_test AND s.source <> :pytest AND s.started_at <= :start"
+        " AND EXISTS (SELECT 1 FROM growths WHERE run_id = :run)"
+        " ORDER BY s.started_at DESC LIMIT 1",
+        {"run": run_id, "pytest": PYTEST, "start": start},
+    ).fetchone()
+    return None if row is None or row[2] else (row[0], row[1])
 
 
 def _renumber(connection: sqlite3.Connection, run_id: str) -> None:

@@ -67,7 +67,8 @@ def told(*steps: Step, ended: float | None = None, **facts: Any) -> Iterator[Eve
         if "usage" in step:
             yield event("llm", at + 1, **here, model="m", **step["usage"])
         if "command" in step:
-            yield event("command", at + 1, **here, is_test=True, command=step["command"])
+            told_of = {"is_test": step.get("is_test", True), "command": step["command"]}
+            yield event("command", at + 1, **here, **told_of)
         for node_id, outcome in step.get("outcomes", {}).items():
             yield event("test", at + 2, **here, node_id=node_id, outcome=outcome)
         more = {key: step[key] for key in ("state_quality", "state_reason") if key in step}
@@ -102,6 +103,17 @@ RAISED: dict[str, tuple[list[Step], list[tuple[str, int | None]]]] = {
         ],
         [("false-claim", 2)],
     ),
+    "false-claim after looking at a file of tests": (
+        [
+            {
+                "step_type": "command",
+                "is_test": False,
+                "command": {"argv": ["cat", "test_calc.py"], "exit_code": 0},
+            },
+            say("All tests pass."),
+        ],
+        [("false-claim", 2)],
+    ),
     "retries": ([{"step_type": "tool", "attempt": 2}] * 6, [("retries", 6)]),
     "repeated-failure": ([saw("failed")] * 5, [("repeated-failure", 5)]),
     "unread-edit": ([read("b.py"), edit("a.py"), ran()], [("unread-edit", 2)]),
@@ -129,6 +141,18 @@ QUIET: dict[str, list[Step]] = {
     "a true claim": [saw("failed"), saw("passed"), say("All tests pass.")],
     "a true claim by exit code": [
         {"step_type": "test", "command": {"argv": ["make", "test"], "exit_code": 0}},
+        say("All tests pass."),
+    ],
+    "a claim after tests of which nobody told": [
+        {"step_type": "test", "command": {"argv": ["make", "test"]}},
+        say("All tests pass."),
+    ],
+    "a claim after a file of tests as a program": [
+        {
+            "step_type": "command",
+            "is_test": False,
+            "command": {"argv": ["python3", "test_calc.py"], "exit_code": 0},
+        },
         say("All tests pass."),
     ],
     "a wish": [say("Make sure that all tests pass."), saw("failed")],

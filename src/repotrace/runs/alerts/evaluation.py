@@ -81,9 +81,7 @@ def _false_claim(facts: Facts, rules: Rules) -> _Found:
         return
     call, claim = said[-1]
     before = [ran for ran in facts.test_runs if ran.at <= call.timestamp]
-    if not before and facts.test_runs and not facts.steps:
-        return
-    if before and before[-1].passed:
+    if before and before[-1].passed is not False:
         return
     why = f"the last test run (step {before[-1].step}) failed" if before else "no test had been run"
     yield facts.number(call.step_id), f"it said that the tests pass, but {why}", [claim]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +17,7 @@ from repotrace.records.run import (
     StepCommand,
 )
 from repotrace.runs.agent_tests import AgentTests
+from repotrace.runs.subjects import is_test_file
 from repotrace.storage import Store
 
 
@@ -24,7 +26,22 @@ class RanTests(NamedTuple):
 
     at: datetime
     step: int
-    passed: bool
+    passed: bool | None
+    """None: nobody told."""
+
+
+_INTERPRETERS = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|sh|bash|\.\.?")
+
+
+def runs_tests(command: StepCommand) -> bool:
+    """Whether a command ran tests: a test runner, or a file of tests as a program."""
+    if command.is_test:
+        return True
+    words = command.command_line.split()
+    program = words[0].rpartition("/")[2] if words else ""
+    if _INTERPRETERS.fullmatch(program):
+        return any(is_test_file(word) for word in words[1:] if not word.startswith("-"))
+    return bool(words) and words[0].startswith("./") and is_test_file(words[0][2:])
 
 
 class Facts:
@@ -73,7 +90,7 @@ class Facts:
     @cached_property
     def test_runs(self) -> list[RanTests]:
         """When tests were run, and whether all passed, in order of time."""
-        return sorted(self._test_runs())
+        return sorted(self._test_runs(), key=lambda ran: ran[:2])
 
     def _test_runs(self) -> Iterator[RanTests]:
         failing: dict[str, bool] = {}
@@ -84,11 +101,10 @@ class Facts:
             failing[step] = failing.get(step, False) or failed
             times[step] = max(times.get(step, outcome.timestamp), outcome.timestamp)
         for command in self.commands:
-            if command.is_test and command.step_id not in failing:
+            if command.step_id not in failing and runs_tests(command):
                 code = command.exit_code
-                if code is not None:
-                    at = self._end(command)
-                    yield RanTests(at, self.number(command.step_id) or 0, code == 0)
+                passed = None if code is None else code == 0
+                yield RanTests(self._end(command), self.number(command.step_id) or 0, passed)
         for step, failed in failing.items():
             yield RanTests(times[step], self.number(step) or 0, not failed)
 

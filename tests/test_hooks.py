@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -19,7 +20,7 @@ import pytest
 from hooked_agent import lines_of
 from hypothesis import given
 from hypothesis import strategies as st
-from importing import SHARED
+from importing import CLAUDE, SHARED
 from running import clean_environment, plain_git
 
 from repotrace import hook
@@ -322,6 +323,45 @@ def test_a_session_that_goes_on_is_running(project: Project) -> None:
     assert project.recorded().status == "completed"
     complete(project.store)
     assert [step.step_type for step in project.steps()] == ["command", "external"]
+
+
+def test_a_session_that_goes_on_is_joined_when_it_is_read(project: Project) -> None:
+    session = project.home / "session.jsonl"
+    lines = CLAUDE.read_bytes().replace(b"/home/ada/calc", os.fsencode(project.root))
+    session.write_bytes(lines)
+    records = [json.loads(line) for line in lines.splitlines() if b'"type": "tool_use"' in line]
+    used = next(p for r in records for p in r["message"]["content"] if p["type"] == "tool_use")
+    facts: Told = {"tool_name": used["name"], "tool_input": used["input"]}
+    project.hear("PreToolUse", tool_use_id=used["id"], transcript_path=str(session), **facts)
+    project.hear("PostToolUse", tool_use_id=used["id"], transcript_path=str(session), **facts)
+    assert len(project.steps()) == 1
+
+    complete(project.store)
+    run, steps = project.recorded(), project.steps()
+    assert run.status == "running"
+    assert run.totals.output_tokens
+    (heard,) = (step for step in steps if step.external_id == used["id"])
+    assert heard.reason
+    assert heard.state_quality == StateQuality.EXACT
+    assert len(steps) > 1
+    session.write_bytes(lines[: lines.rindex(b"\n", 0, -1) + 1])  # as if it was written anew
+    complete(project.store)
+    assert project.recorded().status == "running"
+
+
+@pytest.mark.slow
+def test_after_a_look_that_took_too_long_the_agent_is_spared_others(project: Project) -> None:
+    project.hear("SessionStart")
+    (lock,) = project.store.home.glob("snapshots.git/lock")
+    facts: Told = {"tool_name": "Read", "tool_input": {}, "tool_use_id": "c1"}
+    with lock.open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        project.hear("PreToolUse", **facts)
+    # Nothing is in the way now, but a look might take as long again.
+    project.hear("PostToolUse", **facts)
+    (step,) = project.steps()
+    assert (step.status, step.state_quality) == ("completed", StateQuality.MISSING)
+    assert step.state_reason == "the files could not be looked at in time"
 
 
 def test_what_a_hook_hears_first_begins_the_run(project: Project) -> None:

@@ -45,6 +45,13 @@ PATIENCE = 25.0
 DEADLINE = 10.0
 """Seconds that a state may take; a later one is `missing`."""
 
+PAUSE = 60.0
+"""Seconds for which no state is taken after one that came too late."""
+
+_LATE = "the files could not be looked at in time"
+_RECENT = 1 << 16
+"""Bytes of the journal in which the last state is looked for."""
+
 _FOLDERS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 """Variables by which agents tell hooks where a session began; it may wander."""
 
@@ -246,9 +253,7 @@ class _Session:
     def _open_call(self) -> str | None:
         """The step of the call that has now ended, where calls have no ids."""
         digest = hook.call_digest(self._told.tool, self._told.arguments).encode()
-        with self._file.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = file.read().split(b"\n")
+        lines = self._lines(_TAIL)
         begun: list[str] = []
         for line in lines:
             if digest in line:
@@ -262,8 +267,33 @@ class _Session:
     def _taken(self, message: str) -> dict[str, Any]:
         """The facts of the files as they are now, looked at once."""
         if self._state is None:
-            self._state = _state(self._place, message)
+            late = not self._journal.began and self._was_late()
+            self._state = _missing(_LATE) if late else _state(self._place, message)
         return self._state
+
+    def _was_late(self) -> bool:
+        """Whether the last look took too long, not long ago: the agent is not to wait each time."""
+        for line in reversed(self._lines(_RECENT)):
+            if b'"kind":"state"' not in line:
+                continue
+            told = json.loads(line)
+            facts = told["data"]
+            if facts.get("state_reason") != _LATE:
+                age = (self._arrived - told["time"]) / 1e9
+                return bool(facts.get("duration", 0.0) >= DEADLINE and age < PAUSE)
+        return False
+
+    def _lines(self, size: int) -> list[bytes]:
+        """The last whole lines of the journal."""
+        with self._file.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - size)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+        return lines[1:-1] if start else lines[:-1]
+
+
+def _missing(reason: str) -> dict[str, Any]:
+    return {"state_quality": "missing", "state_reason": reason}
 
 
 def _state(place: _Place, message: str) -> dict[str, Any]:
@@ -276,10 +306,10 @@ def _state(place: _Place, message: str) -> dict[str, Any]:
                 place.workspace, ref=f"runs/{place.run_id}", deadline=DEADLINE, message=message
             )
     except (RepoTraceError, OSError) as error:
-        return {"state_quality": "missing", "state_reason": str(error)}
+        return _missing(str(error))
     facts: dict[str, Any] = {"duration": taken.duration}
     if taken.state_id is None:
-        return facts | {"state_quality": "missing", "state_reason": taken.reason}
+        return facts | _missing(taken.reason or "it was not taken")
     return facts | {"state_id": taken.state_id, "state_quality": "exact"}
 
 

@@ -32,25 +32,40 @@ from repotrace.storage.joins import Look, Transcript
 from repotrace.system.snapshots.rebuild import Rebuilder
 
 _CONTENT = ("content_before", "content_after", "edits", "patch")
+_SOON_READ = 8 << 20
+"""Bytes of transcripts that may be read again whenever a run that goes on is looked at."""
 _SLACK = 2 * 10**9
 """Nanoseconds by which a transcript may round the moment of its beginning down."""
 _STATEFUL = frozenset({StepType.EDIT, StepType.COMMAND, StepType.TEST, StepType.TOOL})
 
 
 def complete(store: Store) -> None:
-    """Join the runs that are over and were not joined since, as after the recorder was killed.
+    """Join the runs that are over and were not joined since, as after the recorder was killed, and
+    those that nobody but hooks records as far as they are.
 
     What cannot be read stays for the next time; nothing is raised for it.
     """
     try:
         names = store.joins.unfinished()
+        going_on = store.joins.going_on()
     except RepoTraceError:
         return
-    for name in names:
+    for name in [*names, *going_on]:
         with suppress(RepoTraceError, OSError):
             run = store.runs.named(name)
-            if run is not None and _has_news(store, run):
+            if run is None or not _has_news(store, run):
+                continue
+            if name not in going_on or _is_to_be_followed(store, run):
                 join(store, run)
+
+
+def _is_to_be_followed(store: Store, run: Run) -> bool:
+    """Whether a run that goes on is joined when it is read: no recorder does it, and it is soon
+    done."""
+    if "recorder" in run.attributes:
+        return False
+    found = [written(t.format, Path(t.path)) for t in store.joins.transcripts(run.id)]
+    return sum(facts[1] for facts in found if facts is not None) < _SOON_READ
 
 
 def _has_news(store: Store, run: Run) -> bool:

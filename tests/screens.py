@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from xml.etree import ElementTree
 
 from textual.pilot import Pilot
 from textual.widget import Widget
@@ -16,6 +17,10 @@ from repotrace.tui.file_tree import FileTree
 from repotrace.tui.lines_view import LinesView
 from repotrace.tui.play import PlayApp, PlayOptions
 from repotrace.tui.step_list import StepList
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_CELL = 12.2
+"""Width of a column in a picture."""
 
 WIDE, NARROW = (190, 40), (80, 24)
 
@@ -102,11 +107,28 @@ class Screen:
         return self.app.query_one(Prompt).has_class("asking")
 
     @property
+    def painted(self) -> list[str]:
+        """The rows as a picture of the screen has them: what really reached the terminal."""
+        rows: dict[float, dict[int, str]] = {}
+        for text in ElementTree.fromstring(self.app.export_screenshot()).iter(_SVG + "text"):
+            if "line-" in text.get("clip-path", ""):
+                row = rows.setdefault(float(text.get("y", "0")), {})
+                row[round(float(text.get("x", "0")) / _CELL)] = text.text or ""
+        return [_joined(row) for _, row in sorted(rows.items())]
+
+    @property
     def all(self) -> str:
         """Everything that any part of the screen shows."""
         kinds = (LineBar, StepList, LinesView, FileTree)
         shown = [w for kind in kinds for w in self.app.screen.query(kind) if w.display]
         return "\n".join(rows(widget) for widget in shown)
+
+
+def _joined(pieces: dict[int, str]) -> str:
+    line = ""
+    for column, piece in sorted(pieces.items()):
+        line = line.ljust(column) + piece.replace("\xa0", " ")
+    return line
 
 
 def rows(widget: Widget) -> str:

@@ -12,12 +12,13 @@ import pytest
 from reading import BROKEN, FIXED, LEAP, REASON, SIMPLE, TASK, Recorded, project, record
 from recording import NOON, RUN, event
 from running import plain_git
-from screens import NARROW, WIDE, Screen, play
+from screens import NARROW, WIDE, Screen, play, rows
 
 from repotrace.records.blame import Blame, BlamedStep
 from repotrace.records.events import Event
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
+from repotrace.tui.lines_view import LinesView
 
 
 @pytest.fixture(scope="module")
@@ -353,6 +354,32 @@ def test_blame_has_a_tab_once_it_was_asked(tmp_path: Path) -> None:
         assert "broken by  step 3 · Write the patch" in screen.view
 
     play(recorded.store, script, step=3)
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_all_that_is_laid_out_is_painted(recorded: Recorded, size: tuple[int, int]) -> None:
+    def seen(screen: Screen, shown: str) -> None:
+        painted = "\n".join(screen.painted)
+        for row in shown.splitlines():
+            assert row.strip() in painted
+
+    async def script(screen: Screen) -> None:
+        seen(screen, screen.steps)
+        for key in "123456":
+            await screen.press(key)
+            await screen.press("n", "p")
+            seen(screen, screen.tree if key == "3" else screen.view)
+        await screen.press("escape", "l")
+        seen(screen, screen.steps)
+        await screen.press("question_mark")
+        seen(screen, rows(screen.app.screen.query_one(LinesView)))
+        await screen.press("q", "l", "1")
+        await screen.resize(*WIDE)
+        seen(screen, screen.view)
+        await screen.resize(*NARROW)
+        seen(screen, screen.view)
+
+    play(recorded.store, script, step=4, size=size)
 
 
 # --- Doing ----------------------------------------------------------------------------------

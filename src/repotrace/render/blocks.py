@@ -78,7 +78,8 @@ def _at_words(line: Line, width: int) -> Iterator[Line]:
 
 def _cut(line: Line, start: int, end: int, margin: int) -> list[Span]:
     """The part of a line between two characters, behind a margin."""
-    part = [Span(" " * margin)] if margin else []
+    _, on, behind = line[0].style.partition("on ") if line else ("", "", "")
+    part = [Span(" " * margin, on + behind)] if margin else []
     at = 0
     for span in line:
         piece = span.text[max(start - at, 0) : max(end - at, 0)]

@@ -166,6 +166,7 @@ class LinesView(ScrollView, can_focus=True):
         self._forget()
         self._look()
         self.scroll_to(0, min(row, self._tops[-1]), animate=False)
+        self.refresh()
         self.post_message(self.Resized(self))
 
     # --- Folding ------------------------------------------------------------------------------

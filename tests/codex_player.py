@@ -32,12 +32,17 @@ class Player:
     """One session."""
 
     def __init__(self) -> None:
+        self._calls = 0
+        if "RESUMED" in os.environ:
+            self._calls = 100
+            self._file = Path(os.environ["RESUMED"]).open("a")  # noqa: SIM115 - for as long as we live
+            self._message("user", "input_text", "Go on.")
+            return
         now = datetime.now(UTC)
         folder = Path(os.environ["CODEX_HOME"]) / "sessions" / now.strftime("%Y/%m/%d")
         folder.mkdir(parents=True, exist_ok=True)
         name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{SESSION}.jsonl"
         self._file = (folder / name).open("a")
-        self._calls = 0
         self._tell(
             "session_meta",
             {"id": SESSION, "cwd": os.getcwd(), "cli_version": "0.60.0", "source": "cli"},  # noqa: PTH109

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +263,96 @@ def test_killed_at_any_moment_what_was_recorded_is_there(agent: Agent, victim: s
     assert agent.settled(left) == left
     if victim == "recorder":
         os.kill(player, signal.SIGKILL)
+
+
+def test_a_session_that_is_taken_up_again_tells_only_what_is_new(agent: Agent) -> None:
+    before = subprocess.run(
+        agent.words([["write", "calc.py", "one\n"], ["say", "For now."]]),
+        cwd=agent.cwd,
+        env=clean_environment(agent.shell.home, agent.env),
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert before.returncode == 0
+    (session,) = Path(agent.env["CODEX_HOME"]).rglob("rollout-*.jsonl")
+    # As if it had been an hour ago: `record` may not take it for its own by its time alone.
+    lines = [json.loads(line) for line in session.read_text().splitlines()]
+    for line in lines:
+        moment = datetime.fromisoformat(line["timestamp"]) - timedelta(hours=1)
+        line["timestamp"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    session.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = agent.words([["write", "calc.py", "two\n"], ["quiet"], ["say", "Done."]], "resume")
+    env = {**agent.env, "RESUMED": str(session)}
+    done = agent.shell("record", "--", *words, env=env)
+    assert done.returncode == 0, done.stderr.decode()
+    store = agent.store
+    (run,) = store.runs.list()
+    steps = store.runs.steps(run.id)
+    assert [step.step_type for step in steps] == ["note", "edit", "llm"]
+    (operation,) = store.runs.operations(run.id)
+    assert (operation.content_before, operation.content_after) == ("one\n", "two\n")
+    # The model was shown the conversation from its beginning.
+    first, *_ = store.runs.interactions(run.id)
+    shown = json.dumps(first.messages)
+    assert "Make it so." in shown
+    assert "For now." in shown
+
+
+def _confined(folder: Path, words: Sequence[str]) -> list[str]:
+    """`words` where everything outside `folder` is read-only, and only the loopback is there."""
+    place = shlex.quote(str(folder))
+    script = (
+        "mount --make-rprivate / && "
+        f"mount --bind {place} {place} && mount -o remount,bind,ro / && "
+        f"for m in /tmp /var /home /root; do mount -o remount,bind,ro $m 2>/dev/null; done; "
+        f'cd {place} && exec "$@"'
+    )
+    return ["unshare", "--mount", "--net", "sh", "-c", script, "sh", *words]
+
+
+def test_a_sandboxed_agent_is_recorded(agent: Agent) -> None:
+    outside = agent.cwd.parent / "outside"
+    probe = _confined(agent.cwd, ["sh", "-c", f"touch here && ! touch {shlex.quote(str(outside))}"])
+    if subprocess.run(probe, capture_output=True, check=False, timeout=PATIENCE).returncode != 0:
+        pytest.skip("nothing can be confined here")
+    (agent.cwd / "here").unlink()
+    (agent.cwd / "test_calc.py").write_text("def test_calc(): assert open('calc.py').read()\n")
+    agent.env["CODEX_HOME"] = str(agent.cwd / ".codex")
+    (agent.cwd / ".gitignore").write_text(".codex/\n__pycache__/\n")
+    moves = [
+        *(["write", "calc.py", "one\n"], ["quiet"]),
+        ["run", f"{shlex.quote(sys.executable)} -m pytest -q -p no:cacheprovider test_calc.py"],
+        ["run", f"touch {shlex.quote(str(outside))}"],
+        ["say", "Done."],
+    ]
+    words = _confined(agent.cwd, agent.words(moves))
+    # The home of the recorder lies outside of what the agent may write to.
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "repotrace",
+            "--home",
+            agent.shell.home / "rt",
+            "record",
+            "--",
+            *words,
+        ],
+        cwd=agent.cwd,
+        env=clean_environment(agent.shell.home, agent.env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE * 2,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert not outside.exists()
+    with closing(Store(agent.shell.home / "rt")) as store:
+        (run,) = store.runs.list()
+        steps = store.runs.steps(run.id)
+        assert [step.step_type for step in steps] == ["edit", "test", "command", "llm"]
+        assert files_after(store, run, steps[0])["calc.py"] == "one\n"
+        assert [step.status for step in steps] == ["completed", "completed", "failed", "completed"]
+        # pytest could not tell its outcomes itself; what is known is out of its output.
+        assert {outcome.origin for outcome in store.runs.tests(run.id)} <= {"parsed"}
+    assert b"pytest could not tell" in done.stderr

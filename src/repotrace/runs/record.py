@@ -29,7 +29,7 @@ from repotrace.records.events import (
     WORKSPACE_VARIABLE,
     Kind,
 )
-from repotrace.records.run import Run, RunStatus
+from repotrace.records.run import OutcomeOrigin, Run, RunStatus
 from repotrace.runs import joining
 from repotrace.runs.following import Found, Sessions
 from repotrace.runs.growing import UNTIMED
@@ -59,6 +59,8 @@ _JOIN = 2.0
 """Seconds between two joinings, at least."""
 _SHARE = 10
 """A joining, or a search, may take one part in so many of the time."""
+_NOT_RUN = frozenset({126, 127})
+"""Exit codes of a shell that could not start a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +232,31 @@ class Recording:
             if run is not None:
                 joining.join(self._store, run)
                 recorded.run = self._store.runs.named(self.run_id)
+                self._note_unheard()
         except Exception as error:  # the command is over, and its exit code stands
             recorded.problem = message_of(error)
         if self._wire is not None and self._wire.problem:
             self.problems.append(self._wire.problem)
         self._looker.close()
         return recorded
+
+    def _note_unheard(self) -> None:
+        """Say of which runs of pytest nothing but their output is known."""
+        runs = self._store.runs
+        told = {o.command_id for o in runs.tests(self.run_id) if o.origin == OutcomeOrigin.PLUGIN}
+        unheard = [
+            command
+            for command in runs.commands(self.run_id)
+            if command.is_test
+            and "pytest" in command.command_line
+            and command.id not in told
+            and command.exit_code not in _NOT_RUN
+        ]
+        if unheard:
+            self.problems.append(
+                f"{_number(len(unheard), 'run')} of pytest could not tell outcomes, as in a sandbox"
+                " that may not write there; what is known of them is what they printed"
+            )
 
     def _end(self, status: str, error: str | None) -> None:
         self._recorder.end(status, error=error)

@@ -200,7 +200,7 @@ def refused(store: Store, folder: Path, data: bytes) -> str:
     return failed.value.message
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_damaged_bundles_are_refused(good: bytes, tmp_path_factory: Any, data: Any) -> None:
     folder = tmp_path_factory.mktemp("damaged")

@@ -12,7 +12,7 @@ from typing import Any
 import export_schema
 import pytest
 from hypothesis import HealthCheck, given, settings
-from importing import ALL
+from importing import ALL, CLAUDE, CODEX, MINI, OPENHANDS_V0
 from jsonschema import Draft202012Validator
 from reading import BROKEN, FIXED, LEAP, TASK, project, record
 from recording import NOON, RUN, event, traces
@@ -105,7 +105,14 @@ def test_importing_gives_the_same_run(recorded: Store, tmp_path: Path) -> None:
     assert other.runs.operations(RUN)[1].content_after == FIXED.decode()
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}-{path.name}")
+SOME = {CLAUDE, CODEX, MINI, OPENHANDS_V0}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(one, marks=[] if one in SOME else [pytest.mark.slow]) for one in ALL],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
 def test_a_session_of_any_agent_comes_back(path: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "home")
     for summary in import_session(store, path, Options()):
@@ -116,7 +123,7 @@ def test_a_session_of_any_agent_comes_back(path: Path, tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

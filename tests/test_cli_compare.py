@@ -30,6 +30,7 @@ class Did(NamedTuple):
     command: str | None = None
     exit_code: int = 0
     tests: dict[str, str] = {}  # noqa: RUF012
+    read: str | None = None
 
 
 def told(run: str, *steps: Did, workspace: str = "/w") -> Iterator[Event]:
@@ -45,6 +46,8 @@ def told(run: str, *steps: Did, workspace: str = "/w") -> Iterator[Event]:
                 "lines_added": 1,
             }
             yield event("file_operation", number, **here, file_path=step.path, **change)
+        if step.read:
+            yield event("file_read", number, **here, file_path=step.read)
         if step.command:
             command = {"argv": step.command.split(), "exit_code": step.exit_code}
             yield event("command", number, **here, command=command)
@@ -118,6 +121,12 @@ def test_another_target_is_another_deed(store: Store) -> None:
     found = compared(store, (LOOK, edit("1")), (GREP, edit("1"), edit("1", "app/other.py")))
     assert rows(found) == [(1, None, ()), (None, 1, ()), (2, 2, ()), (None, 3, ())]
     assert found.divergence == 0
+
+
+def test_reading_is_reading_by_whatever_tool(store: Store) -> None:
+    one = Did("tool", "Read", read="app/export.py")
+    other = Did("command", "look", command="cat app/export.py", read="app/export.py")
+    assert rows(compared(store, (one,), (other,))) == [(1, 1, ())]
 
 
 def test_folders_of_the_runs_do_not_count(store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -117,10 +117,16 @@ def _steps(store: Store, run: Run) -> _Steps:
     contents: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
     for operation in store.runs.operations(run.id):
         contents[operation.step_id].append((operation.file_path, operation.after_id))
-    return _Steps(lines, [_deed(line, run) for line in lines], contents)
+    reads: dict[str, list[str]] = defaultdict(list)
+    for read in store.runs.reads(run.id):
+        if read.kind == "read":
+            reads[read.step_id].append(read.file_path)
+    return _Steps(lines, [_deed(line, run, reads.get(line.id, ())) for line in lines], contents)
 
 
-def _deed(line: StepLine, run: Run) -> Deed:
+def _deed(line: StepLine, run: Run, reads: Sequence[str]) -> Deed:
+    if reads and not line.files:  # agents have other names for it, and `cat` is another way
+        return ("read", *sorted(set(reads)))
     if line.commands:
         return ("command", *(_moved(cmd.command_line, run) for cmd in line.commands))
     if line.files:
@@ -151,7 +157,8 @@ def _aligned(old: _Steps, new: _Steps) -> Iterator[ComparedStep]:
 def _differences(a: StepLine, b: StepLine, old: _Steps, new: _Steps) -> Iterator[str]:
     if sorted(old.contents.get(a.id, ()), key=repr) != sorted(new.contents.get(b.id, ()), key=repr):
         yield "content"
-    if [c.exit_code for c in a.commands] != [c.exit_code for c in b.commands]:
+    codes = [[command.exit_code for command in line.commands] for line in (a, b)]
+    if all(codes) and codes[0] != codes[1]:
         yield "exit code"
     if (a.tests, a.failing_tests) != (b.tests, b.failing_tests):
         yield "tests"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
@@ -32,6 +33,32 @@ from repotrace.errors import RepoTraceError
 from repotrace.proxy import Exchange, Relay, Upstreams
 
 WORDS: Any = [{"role": "user", "content": "Say it."}]
+RESPONSE = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+RESPONSES = [
+    {"type": "response.created", "sequence_number": 0, "response": RESPONSE},
+    {
+        "type": "response.output_text.delta",
+        "sequence_number": 1,
+        "item_id": "m_1",
+        "output_index": 0,
+        "content_index": 0,
+        "delta": "Größe",
+        "logprobs": [],
+    },
+    {"type": "response.completed", "sequence_number": 2, "response": RESPONSE},
+]
+ANSWER = json.dumps(
+    {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "Said."}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 3, "output_tokens": 2},
+    }
+).encode()
 CALL = ("call_1", "run", {"command": "ls -l"})
 
 
@@ -87,6 +114,32 @@ def _chat_stream(base: str) -> object:
     return [chunk.model_dump() for chunk in stream]
 
 
+def _responses_stream(base: str) -> object:
+    client = openai.OpenAI(base_url=base, api_key="sk-test", max_retries=0)
+    stream: Any = client.responses.create(model="m", input="Say it.", stream=True)
+    return [event.model_dump(mode="json") for event in stream]
+
+
+def _async_chat(base: str) -> object:
+    async def ask() -> Any:
+        async with openai.AsyncOpenAI(base_url=base, api_key="sk-test", max_retries=0) as client:
+            stream: Any = await client.chat.completions.create(
+                model="m", messages=WORDS, stream=True
+            )
+            return [chunk.model_dump() async for chunk in stream]
+
+    return asyncio.run(ask())
+
+
+def _async_messages(base: str) -> object:
+    async def ask() -> Any:
+        async with anthropic.AsyncAnthropic(base_url=base, api_key="k", max_retries=0) as client:
+            told: Any = await client.messages.create(model="m", max_tokens=9, messages=WORDS)
+            return told.model_dump()
+
+    return asyncio.run(ask())
+
+
 def _messages(base: str) -> object:
     client = anthropic.Anthropic(base_url=base, api_key="sk-test", max_retries=0)
     with client.messages.stream(model="m", max_tokens=9, messages=WORDS) as stream:
@@ -99,6 +152,9 @@ def _messages(base: str) -> object:
         (_chat, "openai", "/v1", Reply(chat_body("Said.", CALL))),
         (_chat_stream, "openai", "/v1", Reply(chat_pieces("Said.", CALL), kind=SSE)),
         (_messages, "anthropic", "", Reply(anthropic_pieces("Said.", CALL), kind=SSE)),
+        (_async_chat, "openai", "/v1", Reply(chat_pieces("Said.", CALL), kind=SSE)),
+        (_async_messages, "anthropic", "", Reply(ANSWER)),
+        (_responses_stream, "openai", "/v1", Reply(events(*RESPONSES), kind=SSE)),
     ],
 )
 def test_a_client_of_a_provider_gets_the_same_through_the_relay(

@@ -134,7 +134,7 @@ def test_each_turn_has_the_files_that_its_calls_left(folder: Path, model: Provid
     def note(_turn: int) -> None:
         truth.append({p.name: p.read_text() for p in folder.glob("*.txt")})
 
-    with ProxyRecording(folder, {}, upstreams=[model.address]) as recording:
+    with ProxyRecording(folder, {}, upstreams=[model.address], patience=60) as recording:
         work(recording.relay.address("openai"), folder, between=note)
     assert recording.relay.lost == 0
     (done,) = recording.recorded
@@ -171,7 +171,7 @@ def test_each_turn_has_the_files_that_its_calls_left(folder: Path, model: Provid
 
 def test_what_nobody_called_for_is_nobodys(folder: Path, model: Provider) -> None:
     model.replies = replies([writes("call_1", "b.txt", "b\n")])
-    with ProxyRecording(folder, {}, upstreams=[model.address]) as recording:
+    with ProxyRecording(folder, {}, upstreams=[model.address], patience=60) as recording:
         work(recording.relay.address("openai"), folder)
         (folder / "late.txt").write_text("by hand\n")
     store = _stored(folder)
@@ -364,10 +364,14 @@ def test_what_was_recorded_is_there_when_the_recorder_is_killed(
     store = _stored(folder)
     (run,) = (store.runs.get(entry.id) for entry in store.runs.list())
     assert run.status == "interrupted"
+    # The second answer could be acted upon only when what its request had found was recorded.
     steps = {step.external_id: step for step in store.runs.steps(run.id)}
-    assert steps["call_1"].state_quality == StateQuality.EXACT
-    assert store.snapshots.read(str(steps["call_1"].state_id), "b.txt") == b"b\n"
-    # Nobody can tell whether the second call was over.
-    assert {"chatcmpl-1", "call_1", "chatcmpl-2"} <= steps.keys() | {None}
+    assert {"chatcmpl-1", "call_1"} <= steps.keys()
+    assert steps["call_1"].status == "completed"
+    state_id = steps["call_1"].state_id
+    if state_id is None:  # a machine so busy that two seconds were too few
+        assert (steps["call_1"].state_reason or "").startswith("missed: ")
+    else:
+        assert store.snapshots.read(state_id, "b.txt") == b"b\n"
     assert plain_git(folder, "status", "--porcelain") == "?? b.txt\n?? c.txt"
     assert plain_git(folder, "for-each-ref") == plain_git(folder, "for-each-ref", "refs/heads")

@@ -18,6 +18,7 @@ from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs import placing
 from repotrace.runs.cleaning import delete_run
 from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of
+from repotrace.runs.wire_matching import completing_wire
 from repotrace.storage import Store
 from repotrace.system.commits import differing
 from repotrace.system.git import GitError
@@ -228,7 +229,7 @@ class _Flow:
             told = read.first()
             self._places = placing.places(told, self._options.repository, self._options.fallback)
             self._rebuilder = Rebuilder(self._store.snapshots)
-        for event in read.again():
+        for event in completing_wire(self._store, read.again()):
             yield from self._take(event)
         for run in self.runs.values():
             _fall_back_on_session(run)
@@ -239,6 +240,9 @@ class _Flow:
 
     def keep(self) -> None:
         """Keep the states of the runs that were read."""
+        for run in self.runs.values():
+            if not run.summary.is_new:
+                self._store.joins.tidy(run.summary.run_id)
         rebuilder = self._rebuilder
         if rebuilder is None:
             return

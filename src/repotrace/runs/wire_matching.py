@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from repotrace.records.events import Event, Kind
@@ -117,6 +118,15 @@ class WireCalls:
         for name in ("step_id", "external_id"):
             data.pop(name, None)
         return {**event, "data": {**data, "id": call.id}, "weak": True}
+
+
+def completing_wire(store: Store, events: Iterator[Event]) -> Iterator[Event]:
+    """The events of a transcript as they add to its run, if that was seen on the wire."""
+    first = next(events, None)
+    if first is None:
+        return
+    wire = WireCalls.of(store, str(first.get("run")))
+    yield from wire.compared(chain([first], events))
 
 
 def _words(call: LLMInteraction) -> str:

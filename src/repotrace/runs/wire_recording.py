@@ -19,6 +19,7 @@ from repotrace.proxy.relay import PATIENCE
 from repotrace.records.events import Event, Kind
 from repotrace.runs.state_taker import DEADLINE
 from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
+from repotrace.runs.wire_matching import WIRE
 from repotrace.system.snapshots import SnapshotStore
 
 _CONTENT = ("content_before", "content_after", "edits", "patch")
@@ -223,8 +224,10 @@ class ProxyRecording:
     def _begin(self, run_id: str, time: int) -> None:
         run = self._run(run_id)
         name = run.builder.agent.name if run else ""
+        facts: dict[str, Any] = {"attributes": {WIRE: True}}
         if self._task is not None:
-            self._journal.write(Kind.RUN_UPDATED, run_id, {"task": self._task}, now=time)
+            facts["task"] = self._task
+        self._journal.write(Kind.RUN_UPDATED, run_id, facts, now=time)
         if self._on_run is not None:
             self._on_run(run_id, name)
 
@@ -337,7 +340,7 @@ def _inside(kind: str, data: dict[str, Any], workspace: str) -> dict[str, Any]:
     if kind == Kind.RUN_UPDATED and isinstance(attributes, dict) and "import" in attributes:
         # It was no file that was imported.
         told = {name: value for name, value in attributes["import"].items() if name != "format"}
-        return {**data, "attributes": {"wire": told} if told else {}}
+        return {**data, "attributes": {WIRE: told} if told else {}}
     if kind not in (Kind.FILE_OPERATION, Kind.FILE_READ):
         return data
     # An id of what was shown to the model need not be one of the store.

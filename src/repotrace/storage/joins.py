@@ -175,6 +175,12 @@ class Joins:
                     continue
             intake.flush()
 
+    def tidy(self, run_id: str) -> None:
+        """Tell once what two views tell of the same calls of tools."""
+        with self._database.writing() as connection:
+            repeats.drop(connection, run_id)
+            totals.renew(connection, run_id)
+
     def finish(self, run_id: str) -> None:
         """Derive whose change was whose, give outcomes to commands, number steps by time."""
         with self._database.writing() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -500,6 +501,23 @@ def test_a_run_that_is_deleted_meanwhile_is_said_to_be_gone(tmp_path: Path) -> N
         await screen.type("leap")
 
     play(recorded.store, script)
+
+
+def test_a_damaged_store_of_states_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+    recorded = record(project(tmp_path / "invoice"))
+    recorded.store.close()
+    shutil.rmtree(recorded.store.snapshots.path / "objects")
+
+    async def script(screen: Screen) -> None:
+        await screen.press("f")
+        assert "could not be read" in screen.content
+        await screen.press("r")
+        if screen.asks:
+            await screen.press("enter")
+        assert "could not be read" in screen.foot or "not all there" in screen.foot
+        assert "4 ✗ Check" in screen.steps
+
+    play(recorded.store, script, step=3, size=WIDE)
 
 
 HOSTILE = (

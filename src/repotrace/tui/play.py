@@ -38,6 +38,7 @@ from repotrace.tui.tabs import (
     TabReader,
     Wanted,
     command_for,
+    problem,
 )
 
 _HINT = (
@@ -210,7 +211,11 @@ class PlayApp(App[None]):
         self.call_after_refresh(self._show)
 
     def _see_blame(self) -> None:
-        found = self.played.blamed()
+        try:
+            found = self.played.blamed()
+        except RepoTraceError as error:
+            self.say(problem(error))
+            return
         self._has_blame = bool(found)
         named = (blame.steps for blame in found if blame.named)
         self.steps.blamed = {step.number for steps in named for step in steps}
@@ -390,8 +395,8 @@ class PlayApp(App[None]):
         """What a function gives that may take long; its error is said, and None then."""
         try:
             return await asyncio.to_thread(function)
-        except RepoTraceError as error:
-            self.say([Span(error.message, "red"), Span(f"  {error.hint}" if error.hint else "")])
+        except (RepoTraceError, OSError) as error:
+            self.say(problem(error))
             return None
 
     # --- Searching ----------------------------------------------------------------------------
@@ -483,7 +488,8 @@ class PlayApp(App[None]):
         done = await self._off(lambda: restore_into(store, state_id, folder))
         if done is None:
             return
-        left_out = lacking(store, self.played.run, state_id).not_captured
+        found = await self._off(lambda: lacking(store, self.played.run, state_id))
+        left_out = found.not_captured if found is not None else ()
         count = "1 file" if len(done.written) == 1 else f"{len(done.written)} files"
         doubts = "" if quality == "exact" else f", which are {quality}"
         without = f", without {len(left_out)} paths that no state holds" if left_out else ""

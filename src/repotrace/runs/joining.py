@@ -74,9 +74,10 @@ def _has_news(store: Store, run: Run) -> bool:
     return bool(news) or store.joins.has_new_looks(run.id)
 
 
-def join(store: Store, run: Run) -> bool:
-    """Make one run of all that is known of `run` by now; False if another process is at it."""
-    with _alone(store.home) as alone:
+def join(store: Store, run: Run, *, wait: bool = False) -> bool:
+    """Make one run of all that is known of `run` by now; False if another process joins runs and
+    is not waited for."""
+    with _alone(store.home, wait=wait) as alone:
         if not alone:
             return False
         running = run.status == RunStatus.RUNNING
@@ -105,12 +106,12 @@ def join(store: Store, run: Run) -> bool:
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[bool]:
+def _alone(home: Path, *, wait: bool) -> Iterator[bool]:
     """Whether no other process joins runs of this home."""
     descriptor = os.open(home / "joining.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
             return

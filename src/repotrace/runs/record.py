@@ -191,6 +191,8 @@ class Recording:
         self._resources.close()
         self._journal.close()
         self._recorder.close()
+        with suppress(KeyboardInterrupt):  # the command is over, and its exit code stands
+            self._looker.close()
 
     def run(self) -> Recorded:
         """Run the command to its end. Raises CannotStart."""
@@ -230,14 +232,13 @@ class Recording:
             self._store.runs.ingest(wait=True)
             run = self._store.runs.named(self.run_id)
             if run is not None:
-                joining.join(self._store, run)
+                joining.join(self._store, run, wait=True)
                 recorded.run = self._store.runs.named(self.run_id)
                 self._note_unheard()
         except Exception as error:  # the command is over, and its exit code stands
             recorded.problem = message_of(error)
         if self._wire is not None and self._wire.problem:
             self.problems.append(self._wire.problem)
-        self._looker.close()
         return recorded
 
     def _note_unheard(self) -> None:
@@ -361,6 +362,12 @@ class Recording:
                     joining.join(store, run)
             pause = max(_JOIN, (time.monotonic() - begun) * _SHARE)
         store.close()
+
+
+def _outer(environ: Mapping[str, str]) -> dict[str, str]:
+    """The run that the command is a part of besides."""
+    run_id = environ.get(RUN_VARIABLE)
+    return {"inside_of": run_id} if run_id else {}
 
 
 def counted(run: Run) -> list[str]:

@@ -95,7 +95,7 @@ class StateTaker:
             if store is None or self._pid != os.getpid():
                 return
             try:
-                if _is_worth_packing(self._path):
+                if is_worth_packing(self._path):
                     store.finish()
                 store.close()
             except Exception as error:
@@ -173,7 +173,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _is_worth_packing(store: Path) -> bool:
+def is_worth_packing(store: Path) -> bool:
+    """Whether a store has many loose objects, or borrows those of the user."""
     if (store / "objects" / "info" / "alternates").exists():
         return True
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repotrace.journal import Journal
 from repotrace.records.events import Kind
-from repotrace.runs.state_taker import DEADLINE
+from repotrace.runs.state_taker import DEADLINE, is_worth_packing
 from repotrace.system.snapshots import SnapshotStore
 
 _QUIET = 50
@@ -104,7 +104,8 @@ class Looker:
     def close(self) -> None:
         """Pack what was taken, and copy what is still borrowed from the user's repository."""
         with self._lock, suppress(Exception):
-            self._store.settle()
+            if is_worth_packing(self._store.path):
+                self._store.finish()
             self._store.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs import placing
 from repotrace.runs.cleaning import delete_run
 from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of
+from repotrace.runs.rereading import Reading
 from repotrace.runs.wire_matching import completing_wire
 from repotrace.storage import Store
 from repotrace.system.commits import differing
@@ -27,8 +27,6 @@ from repotrace.system.snapshots.rebuild import Rebuilder
 _SESSION_TOKENS = ("total_prompt_tokens", "total_completion_tokens")
 """Attributes of runs whose transcripts tell what all calls took together."""
 _CONTENT = ("content_before", "content_after", "edits", "patch")
-_HELD = 32 << 20
-"""Bytes of a transcript up to which its events are kept at hand between two readings."""
 
 
 class EndState(NamedTuple):
@@ -172,46 +170,6 @@ class _Run:
     """Time of the newest event."""
 
 
-class _Reading:
-    """A transcript that is gone through twice, though only a very long one is read twice."""
-
-    def __init__(self, found: Importer, path: Path, progress: Progress) -> None:
-        self._importer, self._path, self._progress = found, path, progress
-        self._size = 0
-        self._held: deque[tuple[Event, int]] = deque()
-        """What was read, each event with the bytes until then."""
-        self._is_whole = False
-
-    def first(self) -> Iterator[Event]:
-        """The events, from the file."""
-        self._is_whole = True
-        for event in self._importer.read(self._path, progress=self._count):
-            # A format that does not say how much was read may be of any size.
-            if not 0 < self._size <= _HELD:
-                self._is_whole = False
-                self._held.clear()
-            if self._is_whole:
-                self._held.append((event, self._size))
-            yield event
-
-    def again(self) -> Iterator[Event]:
-        """The same events."""
-        if not self._is_whole:
-            yield from self._importer.read(self._path, progress=self._progress)
-            return
-        before = 0
-        while self._held:
-            event, size = self._held.popleft()
-            self._progress(size - before)
-            before = size
-            yield event
-        self._progress(self._size - before)
-
-    def _count(self, more: int) -> None:
-        self._size += more
-        self._progress(more)
-
-
 class _Flow:
     """The events of one transcript, on their way from the importer to the store."""
 
@@ -224,7 +182,7 @@ class _Flow:
 
     def events(self, progress: Progress) -> Iterator[Event]:
         """What the store is to take in."""
-        read = _Reading(self._importer, self._path, progress)
+        read = Reading(self._importer, self._path, progress)
         if not self._options.dry_run:
             told = read.first()
             self._places = placing.places(told, self._options.repository, self._options.fallback)

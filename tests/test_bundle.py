@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import project, record
 from recording import NOON, RUN, event, step
-from running import Shell
+from running import Shell, plain_git
 from states import Picture, picture
 
+from repotrace.config import find_repository
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
 from repotrace.runs.blame import BlameOptions, blame_run
 from repotrace.runs.export.exporting import export_run
@@ -28,6 +29,7 @@ from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.receiving import is_ours, receive
 from repotrace.runs.restore import restore_into
 from repotrace.storage import Store
+from repotrace.system.histories import take_history, write_history
 from repotrace.system.snapshots import SnapshotStore
 from repotrace.system.snapshots.lacking import Lacking
 from repotrace.system.snapshots.objects import tree_data, write_object
@@ -411,3 +413,38 @@ def test_only_what_was_looked_at_gets_into_the_store(
         store.snapshots.state(unseen)
     assert store.snapshots.state(state)
     assert store.snapshots.lacking(f"runs/{RUN}", state) == Lacking()
+
+
+# --- Histories ------------------------------------------------------------------------------
+
+
+def test_a_damaged_history_is_refused(tmp_path: Path) -> None:
+    workspace = project(tmp_path / "invoice")
+    (workspace / "more.txt").write_text("x" * 5000)
+    plain_git(workspace, "add", "-A")
+    plain_git(workspace, "commit", "-qm", "two")
+    commit = plain_git(workspace, "rev-parse", "HEAD")
+    repository = find_repository(workspace)
+    assert repository is not None
+    data = write_history(repository, commit)
+    for number, spoiled in enumerate((data[:-30], b"", data[:200], data.replace(b"PACK", b"PICK"))):
+        with pytest.raises(ImportFailed, match="history in the bundle is damaged"):
+            take_history(spoiled, commit, tmp_path / f"bad{number}")
+        assert not (tmp_path / f"bad{number}").exists()
+    with pytest.raises(ImportFailed):
+        take_history(data, "1" * 40, tmp_path / "other")
+    take_history(data, commit, tmp_path / "good")
+    assert plain_git(tmp_path / "good", "log", "--format=%s", commit) == "two\nstart"
+    assert plain_git(tmp_path / "good", "fsck", "--full") == ""
+    take_history(data, commit, tmp_path / "good")
+
+
+def test_a_shallow_clone_has_no_history_to_give(tmp_path: Path) -> None:
+    workspace = project(tmp_path / "invoice")
+    plain_git(workspace, "commit", "-q", "--allow-empty", "-m", "two")
+    plain_git(tmp_path, "clone", "-q", "--depth", "1", workspace.as_uri(), "shallow")
+    clone = find_repository(tmp_path / "shallow")
+    assert clone is not None
+    commit = plain_git(clone.root, "rev-parse", "HEAD")
+    with pytest.raises(RepoTraceError, match="not whole here"):
+        write_history(clone, commit)

@@ -318,3 +318,40 @@ def test_a_person_is_asked(machine: Machine, tmp_path: Path, answer: bytes, code
     os.close(ours)
     assert asked.returncode == code
     assert trace.exists() == (code == 0)
+
+
+# --- With the history -----------------------------------------------------------------------
+
+
+def test_a_command_that_asks_git_finds_the_history(
+    repotrace: Shell, machine: Machine, tmp_path: Path
+) -> None:
+    workspace = in_project(repotrace)
+    repotrace.git("tag", "v1.5")
+    (workspace / "run.py").write_text(
+        "import subprocess\nargv = ['git', 'describe', '--tags']\n"
+        "print(subprocess.check_output(argv, text=True))\nraise SystemExit(4)\n"
+    )
+    captured = repotrace("capture", "python", "run.py")
+    assert (captured.returncode, captured.stdout.strip()) == (4, b"v1.5")
+    file = tmp_path / "bug.repotrace"
+    out(repotrace("export", "-f", "bundle", "--full", "-o", str(file)))
+    shutil.rmtree(workspace)
+    out(machine("import", str(file)))
+    done = machine("replay", "--at-capture", "--yes", "--json")
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+
+
+def test_secrets_of_the_past_are_found(repotrace: Shell) -> None:
+    workspace = in_project(repotrace)
+    secret = workspace / "keys.py"
+    secret.write_text("KEY = 'ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8'\n")
+    repotrace.git("add", "-A")
+    repotrace.git("commit", "-qm", "with a secret")
+    secret.unlink()
+    repotrace.git("commit", "-qam", "without")
+    repotrace("capture", "python", "run.py")
+    refused = repotrace("export", "-f", "bundle", "--full", "-o", "x.repotrace")
+    assert refused.returncode == 2
+    assert b"  history: keys.py:1  " in refused.stderr
+    out(repotrace("export", "-f", "bundle", "-o", "x.repotrace"))

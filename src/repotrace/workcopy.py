@@ -69,7 +69,8 @@ def source_of(
     real_cwd = restore(recorded.places.cwd or recorded.cwd, environ)[0]
     state = recorded.repository
     commit = state.commit if state and _COMMIT.fullmatch(state.commit or "") else None
-    repository = _repository_with(commit, [*repositories, Path(workspace)] if workspace else [])
+    places = [*repositories, Path(workspace), _received(commit, snapshots)] if workspace else []
+    repository = _repository_with(commit, places)
     found = _has_state(files.state_id, snapshots)
     if not found and (state is None or commit is None or state.dirty is not False):
         raise Missing(f"{_why_no_state(files, snapshots)}, and {_why_no_commit(state, commit)}", [])
@@ -108,6 +109,15 @@ def _repository_with(commit: str | None, folders: Sequence[Path | None]) -> Repo
         if commit and repository is not None and has_commit(repository, commit):
             return repository
     return None
+
+
+def _received(commit: str | None, snapshots: SnapshotStore | None) -> Path | None:
+    """Where the history of the commit is if it came in a bundle."""
+    if commit is None or snapshots is None:
+        return None
+    from repotrace.storage.received import ReceivedStore
+
+    return ReceivedStore(snapshots.path.parent).history(commit)
 
 
 def _why_no_state(files: FileState, snapshots: SnapshotStore | None) -> str:

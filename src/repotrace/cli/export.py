@@ -58,6 +58,9 @@ BriefOption = Annotated[
 AllowSecretsOption = Annotated[
     bool, typer.Option("--allow-secrets", help="Keep what looks like a secret in files")
 ]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Bundle the history of the commit too, for git commands")
+]
 
 
 def export(
@@ -73,6 +76,7 @@ def export(
     max_bytes: MaxBytesOption = None,
     brief: BriefOption = False,
     allow_secrets: AllowSecretsOption = False,
+    full: FullOption = False,
     store: StoreOption = None,
 ) -> None:
     """Write a run or report as JSON, Markdown, HTML or a bundle
@@ -90,6 +94,7 @@ def export(
         max_bytes=max_bytes,
         brief=brief,
         allow_secrets=allow_secrets,
+        full=full,
     )
     found = run_or_report(opened, ref)
     if isinstance(found, BugReport) and (from_step or to_step):
@@ -112,6 +117,7 @@ def work_export_trace(
     max_bytes: MaxBytesOption = None,
     brief: BriefOption = False,
     allow_secrets: AllowSecretsOption = False,
+    full: FullOption = False,
 ) -> None:
     """Write a run as JSON, Markdown, HTML or a bundle"""
     from repotrace.runs.export.selection import ExportOptions
@@ -125,6 +131,7 @@ def work_export_trace(
         max_bytes=max_bytes,
         brief=brief,
         allow_secrets=allow_secrets,
+        full=full,
     )
     _write(opened, the_run(opened, run), format, options, output, overwrite=overwrite)
 

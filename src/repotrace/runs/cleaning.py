@@ -70,7 +70,9 @@ def delete_run(store: Store, run: Run, *, force: bool = False) -> bool:
             f"Run {run.id} is still being recorded.", hint="Wait for its end, or say --force."
         )
     found = store.runs.delete(run.id)
-    return store.snapshots.delete(_ref(run)) or found
+    found = store.snapshots.delete(_ref(run)) or found
+    store.received.forget("run", run.id)
+    return found
 
 
 def clean(

@@ -34,6 +34,7 @@ from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 from repotrace.storage.received import Origin
+from repotrace.system.histories import take_history
 from repotrace.system.snapshots.bundles import present, read_bundle, take_states
 from repotrace.system.snapshots.lacking import Lacking
 
@@ -224,6 +225,8 @@ def _keep_blames(store: Store, found: ExportedRun) -> None:
 
 def _take_bundle(store: Store, bundle: Bundle, origin: Origin, *, dry_run: bool) -> Received:
     document = _object(bundle.record, origin.file)
+    if bundle.commit is not None and bundle.history and not dry_run:
+        take_history(bundle.history, bundle.commit, store.received.history(bundle.commit))
     if bundle.kind == "run":
         return _take_run_bundle(store, bundle, run_of(document, origin.file), origin, dry_run)
     report = report_of(document, origin.file)

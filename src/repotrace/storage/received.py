@@ -58,6 +58,10 @@ class ReceivedStore:
         with suppress(OSError):
             self._path(kind, name).unlink()
 
+    def history(self, commit: str) -> Path:
+        """Where the repository is, or would be, that came with a bundle and has the commit."""
+        return self._folder / "commits" / commit
+
     def _path(self, kind: Kind, name: str) -> Path:
         plain = name if name.isalnum() and name.isascii() and len(name) <= 64 else None
         return self._folder / f"{kind}-{plain or sha256(os.fsencode(name)).hexdigest()}.json"

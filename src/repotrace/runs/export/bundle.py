@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from repotrace._version import __version__
+from repotrace.config import find_repository
 from repotrace.errors import ImportFailed, NewerSchema, NoCommand, RepoTraceError
 from repotrace.readable import visible
 from repotrace.records.base import decode_bytes, encode_bytes
@@ -25,9 +26,11 @@ from repotrace.records.run import ExecutionTrace, FileOperation, Run
 from repotrace.records.trace import command_run_of
 from repotrace.redact import Redactor
 from repotrace.runs.export.json_ import as_text, run_document
-from repotrace.runs.export.secrets import secrets_in
+from repotrace.runs.export.secrets import Suspect, secrets_in, secrets_of
 from repotrace.runs.export.selection import ExportOptions, Selection
 from repotrace.storage import Store
+from repotrace.system.histories import contents_of_history, write_history
+from repotrace.system.private_repository import has_commit
 from repotrace.system.snapshots import NestedRepository, NotCaptured
 from repotrace.system.snapshots.bundles import present, write_bundle
 from repotrace.system.snapshots.lacking import Lacking
@@ -35,7 +38,7 @@ from repotrace.system.snapshots.model import Reason
 
 FORMAT = "repotrace-bundle"
 SCHEMA_VERSION = 1
-MANIFEST, STATES = "manifest.json", "states.bundle"
+MANIFEST, STATES, HISTORY = "manifest.json", "states.bundle", "history.bundle"
 
 _MOST_TEXT = 256 << 20
 _MOST_STATES = 4 << 30
@@ -44,6 +47,7 @@ _LIMITS = {
     "run.json": _MOST_TEXT,
     "report.json": _MOST_TEXT,
     STATES: _MOST_STATES,
+    HISTORY: _MOST_STATES,
 }
 """Bytes of each member, unpacked."""
 _SHOWN = 20
@@ -61,6 +65,9 @@ class Bundle(NamedTuple):
     states: tuple[tuple[str, Lacking], ...]
     packed: bytes
     """The states as git bundles them; empty for none."""
+    commit: str | None = None
+    """The commit whose history is in it."""
+    history: bytes = b""
 
 
 # --- Out ------------------------------------------------------------------------------------
@@ -81,7 +88,8 @@ def run_bundle(selection: Selection) -> bytes:
     lacking = [(state, store.snapshots.lacking(f"runs/{run.id}", state)) for state in states]
     contents = [store.snapshots.read_object(object_id) or b"" for _, object_id in others]
     packed = write_bundle(store.snapshots, lacking, contents) if states or contents else b""
-    return _zipped("run", run.id, as_text(document), lacking, packed)
+    history = _history(store, run.base_commit, [run.workspace], options)
+    return _zipped("run", run.id, as_text(document), lacking, packed, history)
 
 
 def report_bundle(store: Store, report: BugReport, options: ExportOptions) -> bytes:
@@ -94,7 +102,8 @@ def report_bundle(store: Store, report: BugReport, options: ExportOptions) -> by
     lacking = [(state, Lacking()) for state in states]
     packed = write_bundle(store.snapshots, lacking, ()) if states else b""
     text = as_text(report.model_dump(mode="json"))
-    return _zipped("report", report.id, text, lacking, packed)
+    history = _history(store, *_place_of(report), options)
+    return _zipped("report", report.id, text, lacking, packed, history)
 
 
 def states_of(run: Run, trace: ExecutionTrace) -> list[str]:
@@ -115,6 +124,37 @@ def command_files(report: BugReport) -> FileState | None:
         return None
 
 
+def _place_of(report: BugReport) -> tuple[str | None, list[str | None]]:
+    """The commit that a report was captured on, and where its repository may be."""
+    try:
+        run = command_run_of(report)
+    except NoCommand:
+        return None, []
+    commit = run.repository.commit if run.repository is not None else None
+    return commit, [run.places.repository, run.cwd]
+
+
+def _history(
+    store: Store, commit: str | None, places: Sequence[str | None], options: ExportOptions
+) -> tuple[str, bytes] | None:
+    """The commit with all before it, if that is wanted. Raises RepoTraceError if it is not here."""
+    if not options.full:
+        return None
+    folders = [Path.cwd(), *(Path(place) for place in places if place)]
+    for repository in dict.fromkeys(find_repository(folder) for folder in folders):
+        if repository is None or commit is None or not has_commit(repository, commit):
+            continue
+        if not options.allow_secrets:
+            redactor = Redactor(key=store.key, variables=os.environ)
+            found = secrets_of(contents_of_history(repository, commit), redactor)
+            _refuse([one._replace(path=f"history: {one.path}") for one in found])
+        return commit, write_history(repository, commit)
+    raise RepoTraceError(
+        "The history is not here: no repository has the commit.",
+        hint="Leave out --full, or export in a clone of the repository.",
+    )
+
+
 def _outside(
     store: Store, states: Sequence[str], operations: Sequence[FileOperation]
 ) -> list[tuple[str, str]]:
@@ -131,7 +171,10 @@ def _outside(
 
 def _refuse_secrets(store: Store, states: Sequence[str], others: Sequence[tuple[str, str]]) -> None:
     redactor = Redactor(key=store.key, variables=os.environ)
-    found = list(secrets_in(store, states, others, redactor))
+    _refuse(list(secrets_in(store, states, others, redactor)))
+
+
+def _refuse(found: Sequence[Suspect]) -> None:
     if not found:
         return
     shown = "\n".join(f"  {visible(one.path)}:{one.line}  {one.rule}" for one in found[:_SHOWN])
@@ -143,9 +186,14 @@ def _refuse_secrets(store: Store, states: Sequence[str], others: Sequence[tuple[
 
 
 def _zipped(
-    kind: str, name: str, record: str, states: Sequence[tuple[str, Lacking]], packed: bytes
+    kind: str,
+    name: str,
+    record: str,
+    states: Sequence[tuple[str, Lacking]],
+    packed: bytes,
+    history: tuple[str, bytes] | None,
 ) -> bytes:
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "exported_by": f"repotrace {__version__}",
@@ -153,12 +201,16 @@ def _zipped(
         "id": name,
         "states": [{"id": state_id, **_plain(lacking)} for state_id, lacking in states],
     }
+    if history is not None:
+        manifest["commit"] = history[0]
     written = BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, text in ((MANIFEST, as_text(manifest)), (f"{kind}.json", record)):
             archive.writestr(_member(member, zipfile.ZIP_DEFLATED), text.encode())
         if packed:
             archive.writestr(_member(STATES, zipfile.ZIP_STORED), packed)
+        if history is not None:
+            archive.writestr(_member(HISTORY, zipfile.ZIP_STORED), history[1])
     return written.getvalue()
 
 
@@ -206,7 +258,9 @@ def opened_bundle(path: Path) -> Bundle:
             )
         kind = manifest["kind"]
         states = tuple((_state_id(item["id"]), _lacking(item)) for item in manifest["states"])
-        return Bundle(kind, members[f"{kind}.json"], states, members.get(STATES, b""))
+        commit = None if "commit" not in manifest else _state_id(manifest["commit"])
+        packed, history = members.get(STATES, b""), members.get(HISTORY, b"")
+        return Bundle(kind, members[f"{kind}.json"], states, packed, commit, history)
     except NewerSchema:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -44,6 +44,16 @@ def secrets_in(
                 yield found
 
 
+def secrets_of(contents: Iterable[tuple[str, bytes]], redactor: Redactor) -> list[Suspect]:
+    """Each place in contents that stand with their paths."""
+    found = (
+        Suspect(path, line, rule)
+        for path, data in contents
+        for line, rule in _places(data[:_LARGEST], redactor)
+    )
+    return list(dict.fromkeys(found))
+
+
 def _places(data: bytes, redactor: Redactor) -> Iterator[tuple[int, str]]:
     masked, _ = redactor.redact_bytes(data)
     if masked == data:

@@ -50,6 +50,8 @@ class ExportOptions:
     brief: bool = False
     allow_secrets: bool = False
     """Whether the contents of files are exported as they are."""
+    full: bool = False
+    """Whether the history of the commit goes into a bundle too."""
 
     @property
     def whole(self) -> bool:

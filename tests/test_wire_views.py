@@ -6,12 +6,16 @@ The other side is what the agent itself wrote, taken in by its own importer.
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from importing import SHARED, check_end, imported_runs, invoice_repository
 
+from repotrace.importers import wire
+from repotrace.importers.wire_traffic import Traffic
+from repotrace.records.events import Event, Kind
 from repotrace.records.run import StepType
 from repotrace.runs.importing import Options, import_session
 from repotrace.storage import Store
@@ -145,3 +149,42 @@ def test_the_files_are_rebuilt_from_the_traffic(
     assert {i.step_id for i in store.runs.interactions(summary.run_id)} == answers
     below = [step for step in steps if step.metadata.get("tool")]
     assert {step.parent_id for step in below} <= answers
+
+
+@pytest.mark.skipif(not LOGS, reason="no runs of real agents beside the checkout")
+@pytest.mark.parametrize(
+    ("log", "session"),
+    [pair for pair in WITH_SESSIONS if pair[0].parent.parent.name in ("claude-code", "codex")],
+    ids=_name,
+)
+def test_a_transcript_adds_to_the_run_of_its_traffic(
+    store: Store, log: Path, session: Path, unpacked: Path
+) -> None:
+    """Whoever imports the session of an agent that went through the relay counts nothing twice."""
+    traffic = Traffic(joins=True)
+    lines = _log(log, unpacked).read_bytes().split(b"\n")
+    told: list[Event] = []
+    for number, line in enumerate(line for line in lines if line):
+        told += wire.exchanged(traffic, number, json.loads(line))
+    told += traffic.ended()
+    seen: Event = {**told[0], "kind": Kind.RUN_UPDATED, "id": "w", "data": {}}
+    seen["data"]["attributes"] = {"wire": True}
+    store.runs.add_events([*told, seen])
+    before = _counts(store, told[0]["run"])
+    (summary,) = import_session(store, session, Options())
+    run = store.runs.get(summary.run_id)
+    assert (run.id, summary.is_new) == (told[0]["run"], False)
+    assert len(store.runs.list()) == 1
+    assert _counts(store, run.id) == before
+    answers = {s.id for s in store.runs.steps(run.id) if s.step_type == StepType.LLM}
+    assert {i.step_id for i in store.runs.interactions(run.id)} == answers
+    assert run.attributes["transcript"] == session.name
+
+
+def _counts(store: Store, run_id: str) -> list[object]:
+    return [
+        [(step.external_id, step.step_type) for step in store.runs.steps(run_id)],
+        [(i.external_id, i.output_tokens) for i in store.runs.interactions(run_id)],
+        sorted((c.command.script or "", c.exit_code or 0) for c in store.runs.commands(run_id)),
+        [(test.node_id, test.outcome) for test in store.runs.tests(run_id)],
+    ]

@@ -49,7 +49,7 @@ def read(path: Path, *, progress: Progress = ignore) -> Iterator[Event]:
             continue
         builder = traffic.runs[-1].builder if traffic.runs else None
         yield from tolerant(
-            builder, str(number), "exchange", record, _exchange(traffic, number, record)
+            builder, str(number), "exchange", record, exchanged(traffic, number, record)
         )
     if not traffic.runs:
         raise ImportFailed(f"{path} holds no request to a model.")
@@ -64,7 +64,8 @@ def _add(builder: Builder, damage: Damage) -> None:
         own.unknown[kind] = own.unknown.get(kind, 0) + count
 
 
-def _exchange(traffic: Traffic, number: int, record: Record) -> Iterator[Event]:
+def exchanged(traffic: Traffic, number: int, record: Record) -> Iterator[Event]:
+    """The events of a line of a log."""
     time = moment_of(record.get("time")) or 0
     heads = record.get("request_headers")
     headers = {str(k).lower(): str(v) for k, v in heads.items()} if isinstance(heads, dict) else {}

@@ -200,7 +200,7 @@ class _Flow:
         """Keep the states of the runs that were read."""
         for run in self.runs.values():
             if not run.summary.is_new:
-                self._store.joins.tidy(run.summary.run_id)
+                self._store.joins.tidy(self._store.runs.get(run.summary.run_id).id)
         rebuilder = self._rebuilder
         if rebuilder is None:
             return

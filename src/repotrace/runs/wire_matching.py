@@ -125,7 +125,9 @@ def completing_wire(store: Store, events: Iterator[Event]) -> Iterator[Event]:
     first = next(events, None)
     if first is None:
         return
-    wire = WireCalls.of(store, str(first.get("run")))
+    told = first["data"]
+    known = store.joins.run_of(str(told.get("source")), str(told.get("source_id")))
+    wire = WireCalls.of(store, known or str(first.get("run")))
     yield from wire.compared(chain([first], events))
 
 

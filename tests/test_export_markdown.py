@@ -102,7 +102,7 @@ def test_a_failing_test_is_shown_with_its_output(store: Store) -> None:
         ]
     )  # fmt: skip
     text = page(store)
-    assert "1 test fails at the end:" in text
+    assert "1 test failed when last seen:" in text
     assert "E assert 1 == 2" in text
     assert "t.py::two" not in text
 
@@ -201,3 +201,14 @@ def test_a_large_report_is_not(store: Store) -> None:
     brief = export_report(store, report, "markdown", ExportOptions(brief=True)).decode()
     assert len(brief) <= ISSUE
     assert BOOM[0] in brief
+
+
+def test_a_reason_of_several_steps_is_told_once(store: Store) -> None:
+    store.runs.add_events(
+        [e for n in range(1, 4) for e in step(f"s{n}", n, n + 0.5, reason="I look around.")]
+        + [*step("s4", 4, 5, reason="It must be *this*.")]
+    )
+    text = page(store)
+    assert text.count("I look around.") == 1
+    assert "- **Steps 1 to 3**: I look around." in text.splitlines()
+    assert "- **Step 4**: `It must be *this*.`" in text.splitlines()

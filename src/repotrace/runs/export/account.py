@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 from repotrace.read.views import StepLine
@@ -121,12 +122,12 @@ class Account:
 
     @cached_property
     def failing(self) -> list[Failing]:
-        """The tests that fail at the end."""
+        """The tests that failed when they were seen last."""
         return [one for one in self._failures if one.repaired_in is None]
 
     @cached_property
     def repaired(self) -> list[Failing]:
-        """The tests that failed and pass at the end."""
+        """The tests that failed and passed later."""
         return [one for one in self._failures if one.repaired_in is not None]
 
     @cached_property
@@ -159,9 +160,12 @@ class Account:
             if step.attempt > 1:
                 yield step, self.line(step).retry_of
 
-    def reasons(self) -> Iterator[ExecutionStep]:
-        """The steps for which a reason is known, and the decisions."""
-        return (step for step in self.selection.steps if step.reason)
+    def reasons(self) -> Iterator[tuple[int, int, str]]:
+        """Why steps were taken, each reason once with the first and the last of its steps."""
+        said = (step for step in self.selection.steps if step.reason)
+        for reason, steps in groupby(said, key=lambda step: step.reason or ""):
+            numbers = [step.step_number for step in steps]
+            yield numbers[0], numbers[-1], reason
 
 
 def is_failed(step: ExecutionStep) -> bool:

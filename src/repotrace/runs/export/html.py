@@ -189,7 +189,9 @@ def _outcome(account: Account) -> Html | None:
             for one in repaired[:200]
         )
         parts.append(element("ul", *items, class_="tests"))
-    title = f"{len(failing)} failing at the end" if failing else "Failed on the way, and repaired"
+    title = (
+        f"{len(failing)} failed when last seen" if failing else "Failed on the way, and repaired"
+    )
     return element("section", element("h2", title), element("div", *parts, class_="card"))
 
 

@@ -168,8 +168,7 @@ class _Page:
         yield "## Outcome"
         yield ""
         if failing:
-            verb = "fails" if len(failing) == 1 else "fail"
-            yield f"{_many(len(failing), 'test')} {verb} at the end:"
+            yield f"{_many(len(failing), 'test')} failed when last seen:"
             yield ""
             for one in failing[: room.items]:
                 yield from self._failing(one, room)
@@ -222,7 +221,9 @@ class _Page:
 
     def _row(self, step: ExecutionStep, room: _Room) -> str:
         line = self._account.line(step)
-        mark = _MARKS.get(step.status, "") or _cell(step.status, 20)  # type: ignore[call-overload]
+        failed = line.tests is not None and line.tests.failing
+        status = StepStatus.FAILED if failed else step.status
+        mark = _MARKS.get(status, "") or _cell(status, 20)  # type: ignore[call-overload]
         what = f"{step.step_type}: {step.description}" if step.description else step.step_type
         notes = [f"attempt {step.attempt}"] if step.attempt > 1 else []
         notes += [f"label {step.label}"] if step.label else []
@@ -242,15 +243,16 @@ class _Page:
         return f"| {' | '.join(cells)} |"
 
     def _decisions(self, room: _Room) -> Iterator[str]:
-        steps = list(self._account.reasons())
-        if not steps or not self._selection.options.llm:
+        reasons = list(self._account.reasons())
+        if not reasons or not self._selection.options.llm:
             return
         yield "## Decisions"
         yield ""
-        for step in steps[: room.items]:
-            words = one_line(step.reason or "", min(room.text, 600))
-            yield f"- **Step {step.step_number}**: {md.inline(words)}"
-        yield from _more(len(steps) - room.items, "reason")
+        for first, last, reason in reasons[: room.items]:
+            words = one_line(reason, min(room.text, 600))
+            numbers = f"Step {first}" if first == last else f"Steps {first} to {last}"
+            yield f"- **{numbers}**: {md.inline(words)}"
+        yield from _more(len(reasons) - room.items, "reason")
         yield ""
 
     def _retries(self, room: _Room) -> Iterator[str]:

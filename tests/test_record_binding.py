@@ -128,3 +128,14 @@ def test_what_nobody_saw_is_said_of_tools_that_say_nothing() -> None:
     assert event["data"]["step_id"] == "one"
     assert (event["data"]["state_quality"], event["data"]["state_reason"]) == ("missing", NOT_SEEN)
     assert event.get("weak") is True
+
+
+def test_a_step_that_ends_in_a_whole_millisecond_may_have_ended_a_little_later() -> None:
+    steps = [step("one", 1_000, 2_000), step("two", 9_000, 10_000)]
+    assert bound(steps, (2_400, 2_500, "a1"), (4_000, 4_100, "a2")) == [("one", "a2", 4_000)]
+    assert bound([step("one", 1_001, 2_001)], (2_400, 2_500, "a1")) == [("one", "a1", 2_400)]
+
+
+def test_steps_of_one_millisecond_keep_their_order() -> None:
+    steps = [step("one", 1_000, 1_000), step("two", 1_000, 1_000), step("three", 1_000, 1_000)]
+    assert bound(steps, (5_000, 5_100, "a3")) == [("three", "a3", 5_000)]

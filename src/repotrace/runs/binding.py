@@ -48,12 +48,13 @@ class _Binding:
     steps: list[StepMoment]
     """Those that may have changed files, and have no such parts; in order of their start."""
     running: bool
+    touching: bool
     files: Files
 
     def end_of(self, step: StepMoment, next_start: int) -> tuple[int, int] | None:
         """The time between the end of a step and the start of the next one."""
         if step.completed_at is not None:
-            return step.completed_at, next_start
+            return _surely_ended(step.completed_at), next_start
         # It was broken off, and may have worked on until the files were last looked at.
         return None if self.running else (step.started_at, next_start)
 
@@ -65,13 +66,15 @@ def bind(
     states: Iterable[Look],
     *,
     running: bool,
+    touching: bool = False,
     files: Files,
 ) -> Iterator[Event]:
     """The events that make `looks` states of `steps`, or steps of their own.
 
-    `states` are those that were taken for steps, and the one before the first.
+    `states` are those that were taken for steps, and the one before the first. `touching`: steps
+    follow each other without a gap, since it was only seen when each of them was told of.
     """
-    binding = _Binding(run_id, _at_work(steps), running, files)
+    binding = _Binding(run_id, _at_work(steps), running, touching, files)
     known = [_Known(*state) for state in states]
     ended = {step.id for step in binding.steps if step.has_state}
     for step, look in _ends(binding, looks):
@@ -88,6 +91,11 @@ def bind(
     yield from _unseen(binding, sorted(known))
 
 
+def _surely_ended(at: int) -> int:
+    """A moment at which a step was over whose end is told in whole milliseconds: rounded down."""
+    return at if at % 1000 else at + 1000
+
+
 def _at_work(steps: Sequence[StepMoment]) -> list[StepMoment]:
     wholes = {step.parent_id for step in steps}
     found = [s for s in steps if s.type in _WORKING and (s.id not in wholes or s.has_state)]
@@ -96,14 +104,15 @@ def _at_work(steps: Sequence[StepMoment]) -> list[StepMoment]:
 
 def _ends(binding: _Binding, looks: Sequence[Look]) -> Iterator[tuple[StepMoment, Look]]:
     """Each step that was seen when it had ended, with the look."""
+    # Where moments are those at which something was seen, one begins as the one before ends.
+    bisect = bisect_right if binding.touching else bisect_left
     starts = [step.started_at for step in binding.steps]
     begun = [look.at for look in looks]
-    for step in binding.steps:
+    for number, step in enumerate(binding.steps, 1):
         if step.has_state:
             continue
         after = step.completed_at if step.completed_at is not None else step.started_at + 1
-        # One that begins at this very moment has not done anything by then.
-        place = bisect_right(starts, max(after, step.started_at))
+        place = bisect(starts, after, number)
         window = binding.end_of(step, starts[place] if place < len(starts) else _FOREVER)
         if window is None:
             continue
@@ -157,7 +166,7 @@ def _is_at_work(binding: _Binding, before: int, look: Look) -> bool:
     for step in binding.steps:
         if step.started_at >= look.until:
             return False
-        end = step.completed_at
+        end = None if step.completed_at is None else _surely_ended(step.completed_at)
         if end is None:
             end = _FOREVER if binding.running else step.started_at
         if end > look.at or (end >= before and not step.has_state and step.started_at >= before):

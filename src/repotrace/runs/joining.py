@@ -100,7 +100,9 @@ def join(store: Store, run: Run, *, wait: bool = False) -> bool:
         states = store.joins.states(run.id)
         steps = store.joins.moments(run.id)
         files = _Files(store)
-        store.joins.add(bind(run.id, steps, looks, states, running=running, files=files))
+        touching = any(store.joins.growths(run.id, t.path) for t in followed)
+        found = bind(run.id, steps, looks, states, running=running, touching=touching, files=files)
+        store.joins.add(found)
         store.joins.finish(run.id)
         return True
 

@@ -76,8 +76,11 @@ class Conversations:
         """How to keep a call that was shown `messages`."""
         best, kept = None, 0
         for call in reversed(self._calls(run_id)):
+            # A conversation has thousands of messages, and the call before mostly has them all.
+            if call.depth >= LONGEST or len(call.messages) <= kept:
+                continue
             shared = _shared(call.messages, messages)
-            if shared > kept and call.depth < LONGEST:
+            if shared > kept:
                 best, kept = call, shared
         if best is None:
             return Stored(None, 0, _listed(messages), 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from repotrace.records.base import decode_bytes
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 type Convert = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_EARLIEST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _LARGEST = (1 << 63) - 1
 
 
@@ -31,7 +35,7 @@ class Unusable(ValueError):
 def to_moment(time: datetime) -> int:
     """`time` as the database has it."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)
+    return (aware - _EPOCH) // _MICROSECOND
 
 
 def from_moment(moment: int) -> datetime:
@@ -92,11 +96,7 @@ def moment(value: Any) -> int | None:
     if nanos is None:
         return None
     micros = nanos // 1000
-    try:
-        from_moment(micros)
-    except OverflowError:
-        return None
-    return micros
+    return micros if _EARLIEST <= micros <= _LATEST else None
 
 
 def path(value: Any) -> str | None:
@@ -138,11 +138,13 @@ class Table:
     searched: tuple[str, ...] = ()
     key: tuple[str, ...] = ("run_id", "id")
 
+    @cached_property
     def select(self) -> str:
         """The query for a row by its key."""
         where = " AND ".join(f"{name} = ?" for name in self.key)
         return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {where}"
 
+    @cached_property
     def upsert(self) -> str:
         """The statement that writes a row, with its columns in order."""
         names = list(self.columns)
@@ -224,7 +226,7 @@ class Row:
                 long = column in self.table.long
                 values[column] = pool.put(run_id, value) if long else bound(value)
         parameters = [values.get(column) for column in self.table.columns]
-        rowid = pool.connection.execute(self.table.upsert(), parameters).fetchone()[0]
+        rowid = pool.connection.execute(self.table.upsert, parameters).fetchone()[0]
         return int(rowid)
 
 
@@ -235,7 +237,7 @@ def bound(value: str | bytes) -> str | bytes:
 
 def load(connection: sqlite3.Connection, table: Table, key: tuple[str, ...]) -> Row | None:
     """The row with this key; None if there is none."""
-    found = connection.execute(table.select(), [bound(part) for part in key]).fetchone()
+    found = connection.execute(table.select, [bound(part) for part in key]).fetchone()
     if found is None:
         return None
     return Row(table, dict(zip(table.columns, found, strict=True)), is_new=False)

@@ -69,6 +69,8 @@ def decode(data: bytes) -> str:
 
 def cell(text: str) -> str | bytes:
     """`text` as SQLite takes it, in its row whatever its length."""
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

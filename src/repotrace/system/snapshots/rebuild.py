@@ -110,6 +110,5 @@ class Rebuilder:
     def keep(self, ref: str, states: Iterable[str], message: str) -> None:
         """Keep states under `ref`, in this order; those that are kept there already stay."""
         known = {record.state_id for record in self.store.history(ref)}
-        for state in dict.fromkeys(states):
-            if state not in known:
-                self.store.hold(ref, state, message)
+        new = [state for state in dict.fromkeys(states) if state not in known]
+        self.store.hold_all(ref, new, message)

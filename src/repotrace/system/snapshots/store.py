@@ -316,9 +316,17 @@ class SnapshotStore:
         Raises RepoTraceError if the store has no such state.
         """
         self.state(state_id)
+        self.hold_all(ref, [state_id], message)
+
+    def hold_all(self, ref: str, state_ids: Iterable[str], message: str = "") -> None:
+        """Keeps states that are in the store, which is not looked at, under `ref` too."""
         name = _full_ref(ref)
         with locked(self.path / "lock", shared=True, deadline=Deadline()):
-            self._set_ref(name, self._commit(state_id, self._resolve(name), message or "state"))
+            tip = before = self._resolve(name)
+            for state_id in state_ids:
+                tip = self._commit(state_id, tip, message or "state")
+            if tip is not None and tip != before:
+                self._set_ref(name, tip)
 
     def rename(self, ref: str, to: str) -> bool:
         """Keeps the states of `ref` under `to`, in place of what was there; False for none."""
@@ -379,12 +387,6 @@ class SnapshotStore:
         state = self.state(state_id)
         raw = self.git(["ls-tree", "-r", "-z", "--full-tree", state.tree])
         return differences.entries(raw, state.manifest)
-
-    def content_size(self, state_id: str) -> int:
-        """Bytes of all files of the state."""
-        listed = self.git(["ls-tree", "-r", "-l", "-z", self.state(state_id).tree])
-        sizes = (row.split(b"\t", 1)[0].split() for row in listed.split(b"\0") if row)
-        return sum(int(size) for *_, size in sizes if size.isdigit())
 
     def operations(self, before: str, after: str) -> Operations:
         """What happened to each path between two states."""

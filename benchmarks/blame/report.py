@@ -147,12 +147,20 @@ def reductions(lines: Sequence[Line]) -> str:
     own = [line for line in lines if "hunk_right" in line]
     several = [line for line in own if line["hunks_of"] > 1]
     right = sum(line["hunk_right"] and line["hunks"] == 1 for line in own)
-    return (
+    ranges = [line for line in own if line["grade"] == "range" and "hunk_steps" in line]
+    traced = sum(line["hunk_steps"] == [line["truth"]["step"]] for line in ranges)
+    text = (
         f"Of {len(own)} changes that broke a test and were reduced, {len(several)} had more than"
         f" one hunk. The one hunk with the planted line, and no other, is what is left of {right},"
         f" after {about(line['reductions'] for line in own)} executions on average, undoing it"
         f" included."
     )
+    if ranges:
+        text += (
+            f" Of {len(ranges)} ranges it is said in {traced} that the planted step alone made"
+            f" that hunk."
+        )
+    return text
 
 
 def contrary(lines: Sequence[Line]) -> str:

@@ -383,6 +383,21 @@ def test_all_that_is_laid_out_is_painted(recorded: Recorded, size: tuple[int, in
     play(recorded.store, script, step=4, size=size)
 
 
+def test_runs_that_went_on_from_a_step_are_named_there(tmp_path: Path) -> None:
+    recorded = record(project(tmp_path / "invoice"))
+    branch = {"parent_run_id": RUN, "branched_from_step": 2}
+    events = [event("run_started", -9, run="rbbb", **branch), event("run_ended", -8, run="rbbb")]
+    recorded.store.runs.add_events(events)
+
+    async def script(screen: Screen) -> None:
+        assert "2 ✓ ┬ Search" in screen.steps
+        assert re.search("Went on from here\n +step 2 └─ rbbb  completed", screen.view)
+        await screen.press("n")
+        assert "Went on" not in screen.view
+
+    play(recorded.store, script, step=2)
+
+
 # --- Doing ----------------------------------------------------------------------------------
 
 

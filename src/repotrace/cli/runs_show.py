@@ -50,4 +50,4 @@ def runs_show(
         page.print(grid_lines(view.grid, width=page.width))
     if view.branches:
         page.print([[]])
-        page.print(branch_lines(view))
+        page.print(branch_lines(view.branches))

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from repotrace.errors import RunNotFound
 from repotrace.read.diffs import StepDiff, step_diff
 from repotrace.read.lines import StepLines
-from repotrace.read.runs import column_of, grid_of
+from repotrace.read.runs import branches_of, column_of, grid_of
 from repotrace.read.steps import call_before, place_of, repeated_messages, step_at
-from repotrace.read.views import StateView, StepLine, StepView, TestGrid
+from repotrace.read.views import Branch, StateView, StepLine, StepView, TestGrid
 from repotrace.records.blame import Blame
 from repotrace.records.run import LLMInteraction, Run, StepStatus
 from repotrace.storage import Store
@@ -231,6 +231,10 @@ class PlayedRun:
                     found.append(Blame.model_validate(kept.record))
             self._blamed = found
         return self._blamed
+
+    def branches(self) -> Sequence[Branch]:
+        """The runs that went on from a step of this one, the oldest first."""
+        return branches_of(self.store, self.run)
 
     # --- Finding ------------------------------------------------------------------------------
 

@@ -92,8 +92,13 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             steps=tuple(steps.values()),
             left_out=tuple(_left_out(lines.outline, chosen)),
             grid=grid_of(overview, lines, columns, runs, whole=whole),
-            branches=tuple(map(_branch, reversed(store.runs.list(parent=run.id)))),
+            branches=branches_of(store, run),
         )
+
+
+def branches_of(store: Store, run: Run) -> tuple[Branch, ...]:
+    """The runs that were branched from this one, the oldest first."""
+    return tuple(map(_branch, reversed(store.runs.list(parent=run.id))))
 
 
 def _branch(run: Run) -> Branch:

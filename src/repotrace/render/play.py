@@ -10,7 +10,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from repotrace.read.diffs import StepDiff
-from repotrace.read.views import StepLine, StepView, TestGrid
+from repotrace.read.views import Branch, StepLine, StepView, TestGrid
 from repotrace.readable import one_line, size
 from repotrace.records.blame import Blame
 from repotrace.records.run import LLMInteraction, Run, StepCommand
@@ -26,7 +26,7 @@ from repotrace.render.blocks import (
     text_blocks,
 )
 from repotrace.render.diffs import Line, Span, code_spans, lexer_of
-from repotrace.render.runs import grid_lines, patch_of, tests_of
+from repotrace.render.runs import branch_lines, grid_lines, patch_of, tests_of
 from repotrace.render.runs_layout import (
     COLOURED,
     STATUS_STYLES,
@@ -77,7 +77,13 @@ _NOTHING = Span("nothing", "dim")
 
 
 def step_rows(
-    step: StepLine, *, width: int, digits: int, marked: bool = False, blamed: bool = False
+    step: StepLine,
+    *,
+    width: int,
+    digits: int,
+    marked: bool = False,
+    blamed: bool = False,
+    branched: bool = False,
 ) -> list[Line]:
     """A step in one row where there is room, else in two."""
     symbol, style = _MARKS.get(step.status, ("·", ""))
@@ -93,6 +99,8 @@ def step_rows(
     ]
     if blamed:
         head.append(Span("⚑ ", "bold red"))
+    if branched:
+        head.append(Span("┬ ", "bold cyan"))
     if step.attempt > 1:
         head.append(Span(f"↻{step.attempt} ", "bold yellow"))
     text = phrase(step.description) or one_line(step.tool or "") or one_line(step.step_type, 12)
@@ -130,15 +138,28 @@ def run_title(run: Run) -> Line:
     return [
         Span(f" {one_line(run.id)} ", "bold"),
         Span(f" {one_line(run.status, 14)}{outcome} ", style),
+        *_parent(run),
         Span(f" {about}" if about else ""),
     ]
+
+
+def _parent(run: Run) -> Line:
+    if run.parent_run_id is None:
+        return []
+    step = "" if run.branched_from_step is None else f" after step {run.branched_from_step}"
+    return [Span(f" from {one_line(run.parent_run_id)}{step} ", "cyan")]
 
 
 # --- Overview -------------------------------------------------------------------------------
 
 
-def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]:
-    """What the step was about, and what came of it, each on few lines."""
+def overview_blocks(
+    view: StepView, blamed: Sequence[Blame] = (), branches: Sequence[Branch] = ()
+) -> list[Block]:
+    """What the step was about, and what came of it, each on few lines.
+
+    `blamed` is what blame found in the run, `branches` are the runs that went on from the step.
+    """
     step, line = view.step, view.line
     blocks = [fixed(step_head(view))]
     for blame in blamed:
@@ -171,6 +192,8 @@ def overview_blocks(view: StepView, blamed: Sequence[Blame] = ()) -> list[Block]
         blocks.append(fixed(title("Logs")))
         blocks += [fixed(indented(log_lines(entry)), foldable=True) for entry in view.logs]
     blocks.append(fixed([*title("State"), *indented(state_lines(view.after))]))
+    if branches:
+        blocks.append(fixed([*title("Went on from here"), *indented(branch_lines(branches))]))
     return blocks
 
 

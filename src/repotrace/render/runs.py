@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
-from repotrace.read.views import Patch, RunLine, RunView, StepLine, TestCounts, TestGrid
+from repotrace.read.views import Branch, Patch, RunLine, RunView, StepLine, TestCounts, TestGrid
 from repotrace.readable import age, one_line
 from repotrace.records.run import Run, RunOutcome, RunStatus, RunTotals
 from repotrace.render.console import WIDE
@@ -229,9 +229,9 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
         yield one_line(name.replace("_", " "), _NAMES[1]), one_line(_plain(value), 300)
 
 
-def branch_lines(view: RunView) -> Iterator[Line]:
-    """The runs that went on from steps of this one, each on a line of its own."""
-    for branch in view.branches:
+def branch_lines(branches: Iterable[Branch]) -> Iterator[Line]:
+    """Runs that went on from steps of another one, each on a line of its own."""
+    for branch in branches:
         result, style = result_of(branch.run)
         where = "" if branch.step is None else f"step {branch.step} "
         changed = f"  {phrase(branch.modification)}" if branch.modification else ""

@@ -67,4 +67,6 @@ def _lines() -> Iterator[Line]:
     for keys, meaning in KEYS:
         yield [Span(f"{keys:<7}", "bold"), Span(meaning)]
     yield []
-    yield [Span("✗ failed  ! interrupted  … running  ↻2 attempt 2  ◆ marked  ⚑ blamed", "dim")]
+    yield [
+        Span("✗ failed  ! interrupted  … running  ↻2 retry  ◆ marked  ⚑ blamed  ┬ branch", "dim")
+    ]

@@ -196,7 +196,7 @@ class PlayApp(App[None]):
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, None, 128 + number)
-        self._see_blame()
+        self._see_marks()
         wanted = self.options.step
         place = self.played.place(wanted) if wanted is not None else 0
         if place is None:
@@ -210,15 +210,16 @@ class PlayApp(App[None]):
         self.steps.focus()
         self.call_after_refresh(self._show)
 
-    def _see_blame(self) -> None:
+    def _see_marks(self) -> None:
         try:
-            found = self.played.blamed()
+            found, branches = self.played.blamed(), self.played.branches()
         except RepoTraceError as error:
             self.say(problem(error))
             return
         self._has_blame = bool(found)
         named = (blame.steps for blame in found if blame.named)
         self.steps.blamed = {step.number for steps in named for step in steps}
+        self.steps.branched = {branch.step for branch in branches if branch.step is not None}
 
     def on_resize(self, event: Resize) -> None:
         """A file beside the tree, or in its place."""
@@ -518,7 +519,7 @@ class PlayApp(App[None]):
         if not is_new:
             return
         self._tabs.forget()
-        self._see_blame()
+        self._see_marks()
         self.query_one("#title", LineBar).show(run_title(self.played.run))
         self.steps.measure()
         before = self.place

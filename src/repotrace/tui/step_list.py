@@ -60,6 +60,8 @@ class StepList(ScrollView, can_focus=True):
         """The place of the marked step."""
         self.blamed: Collection[int] = ()
         """Numbers of steps that broke a test."""
+        self.branched: Collection[int] = ()
+        """Numbers of steps from which other runs went on."""
         self.found: Collection[int] = ()
         """Places of the steps in which something was found."""
 
@@ -146,5 +148,6 @@ class StepList(ScrollView, can_focus=True):
             digits=len(str(self._run.outline(len(self._run) - 1).number)),
             marked=place == self.mark,
             blamed=line.number in self.blamed,
+            branched=line.number in self.branched,
         )
         return rows[part] if part < len(rows) else []

@@ -108,7 +108,7 @@ def plan_rerun(
         step=step,
         known=known,
         files=len(entries),
-        size=store.snapshots.content_size(known.state_id),
+        size=_size(store, known.state_id),
         not_captured=tuple(item.path for item in missed.not_captured),
         linked=tuple(environments_of(workspace)) if workspace else (),
         before=next((s for s in steps if s.step_number == step), None),
@@ -120,6 +120,14 @@ def plan_rerun(
         folder=Path(os.path.abspath(folder)),  # noqa: PTH100 - keeps links as they are
         branch=f"repotrace/{os.path.basename(folder)}" if worktree else None,  # noqa: PTH119
     )
+
+
+def _size(store: Store, state_id: str) -> int:
+    """Bytes of all files of a state."""
+    tree = store.snapshots.state(state_id).tree
+    listed = store.snapshots.git(["ls-tree", "-r", "-l", "-z", tree])
+    sizes = (row.split(b"\t", 1)[0].split() for row in listed.split(b"\0") if row)
+    return sum(int(size) for *_, size in sizes if size.isdigit())
 
 
 # --- The prompt and the command ---------------------------------------------------------------

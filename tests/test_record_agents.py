@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,9 +85,17 @@ def the_run(session: Session) -> tuple[Store, Run]:
     return store, run
 
 
-def check_same(bare: Session, recorded: Session) -> None:
+_STEADY = frozenset({"mini-swe-agent", "codex", "gemini-cli"})
+"""Agents that print the same each time, but for ids and moments. Others print, for instance, how
+many tokens they guess there are, or what came back first."""
+
+
+def check_same(agent: str, bare: Session, recorded: Session) -> None:
     assert recorded.code == bare.code
     assert recorded.diff == bare.diff
+    assert len(recorded.requests) == len(bare.requests)
+    if agent not in _STEADY:
+        return
     assert comparable(recorded.stdout) == comparable(bare.stdout)
     said = [
         line
@@ -118,6 +125,8 @@ def check_states(agent: str, store: Store, run: Run) -> None:
                 edits : edits + 2
             ]
             edits += 1
+        if agent == "aider" and step.step_type == "llm":
+            continue  # it tells of an edit only after it has asked for the message of a commit
         known = states.after(step.step_number)
         assert known.state_id is not None
         seen = {
@@ -133,7 +142,7 @@ def check_states(agent: str, store: Store, run: Run) -> None:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_it_works_as_without_us_and_every_turn_is_recorded(agent: str, tmp_path: Path) -> None:
     bare, recorded = both(installed(agent), tmp_path)
-    check_same(bare, recorded)
+    check_same(agent, bare, recorded)
     store, run = the_run(recorded)
     assert (run.agent, run.status, run.outcome) == (agent, "completed", "passed")
     assert run.base_quality == "exact"
@@ -148,7 +157,7 @@ def test_it_works_as_without_us_and_every_turn_is_recorded(agent: str, tmp_path:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_it_works_through_the_relay(agent: str, tmp_path: Path) -> None:
     bare, recorded = both(installed(agent), tmp_path, "--proxy")
-    check_same(bare, recorded)
+    check_same(agent, bare, recorded)
     store, run = the_run(recorded)
     turns = {r["turn"] for r in recorded.requests if r.get("turn") is not None}
     calls = [c for c in store.runs.interactions(run.id) if c.purpose != "side"]
@@ -159,16 +168,7 @@ def test_it_works_through_the_relay(agent: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("agent", ["mini-swe-agent", "codex", "claude-code", "opencode"])
 def test_faults_of_the_provider_reach_it_as_they_are(agent: str, tmp_path: Path) -> None:
     bare, recorded = both(installed(agent), tmp_path, faults="all")
-    check_same(bare, recorded)
-    assert len(recorded.requests) == len(bare.requests)
+    check_same(agent, bare, recorded)
     store, run = the_run(recorded)
     assert run.status == "completed"
     check_states(agent, store, run)
-
-
-def test_a_sandboxed_agent_is_recorded(tmp_path: Path) -> None:
-    """Codex confines its commands to the folder, without network."""
-    if shutil.which("bwrap") is None and not Path("/sys/kernel/security/landlock").exists():
-        pytest.skip("nothing here confines a command")
-    bare, recorded = both(installed("codex"), tmp_path)
-    assert recorded.code == bare.code

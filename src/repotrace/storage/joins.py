@@ -260,8 +260,9 @@ def _assign_outcomes(connection: sqlite3.Connection, run_id: str) -> None:
     """
     own = connection.execute(
         "SELECT id, started_at, coalesce(completed_at, started_at) FROM execution_steps"
-        " WHERE run_id = ? AND source = ?",
-        (run_id, PYTEST),
+        " WHERE run_id = :run AND source = :pytest AND (completed_at IS NOT NULL"
+        "  OR EXISTS (SELECT 1 FROM runs WHERE id = :run AND status <> 'running'))",
+        {"run": run_id, "pytest": PYTEST},
     ).fetchall()
     for name, start, end in own:
         # Transcripts round to milliseconds.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from agent_runs import PYTEST, AgentRun
-from reading import Recorded, project, record
+from reading import LEAP, Recorded, project, record
 from recording import NOON, RUN
 from reporting import command_run, report_of
 from running import BOOM, BOOM_ID, Shell, clean_environment
@@ -281,6 +281,21 @@ def test_a_run_from_elsewhere_is_not_executed_unasked(
     assert b"came from elsewhere (run.repotrace)" in refused.stderr
     assert b"-m pytest" in refused.stderr
     assert not trace.exists()
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_report_of_a_run_from_elsewhere_is_from_there(
+    repotrace: Shell, machine: Machine, tmp_path: Path
+) -> None:
+    out(repotrace("export", RUN, "-f", "bundle", "-o", str(tmp_path / "run.repotrace")))
+    out(machine("import", str(tmp_path / "run.repotrace")))
+    asked = machine("runs", "report", RUN, "--test", LEAP)
+    assert asked.returncode == 2
+    assert b"came from elsewhere" in asked.stderr
+    assert machine("runs", "report", RUN, "--as-recorded").returncode == 0
+    refused = machine("replay")
+    assert refused.returncode == 2
+    assert b"came from elsewhere (run.repotrace)" in refused.stderr
 
 
 @pytest.mark.slow

@@ -28,6 +28,14 @@ def print_received(got: Received, path: Path, *, dry: bool) -> None:
         say(f"  {'files':<9} as they were at the capture")
     if got.left_out:
         say(f"  {'left out':<9} {got.left_out}")
+    if not dry:
+        say(f"  {'next':<9} repotrace {_next(got)}")
+
+
+def _next(got: Received) -> str:
+    if got.kind == "run":
+        return f"play {got.id}"
+    return f"replay {got.id} --at-capture" if got.states else f"show {got.id}"
 
 
 def received_facts(path: Path, got: Received) -> dict[str, Any]:

@@ -144,7 +144,8 @@ class StepPages:
         if not self._account.selection.options.llm:
             return
         if known:
-            yield element("p", f"… {known} messages as before", class_="quiet")
+            noun = "message" if known == 1 else "messages"
+            yield element("p", f"… {known} {noun} as before", class_="quiet")
         if call.prompt and not call.messages:
             yield self._message("prompt", [self._text(call.prompt)])
         for message in call.messages[known:]:

@@ -11,7 +11,7 @@ STYLE = """
   --t-llm: #7a5af5; --t-edit: #1f8f5f; --t-test: #d18a00; --t-command: #4879d6; --t-other: #8b939c;
   --mono: ui-monospace, "SF Mono", "Cascadia Code", "JetBrains Mono", Menlo, Consolas, monospace;
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --bg: #121518; --card: #1a1e22; --sunk: #15191c; --fg: #e4e7ea; --muted: #9aa4ae;
     --line: #2d343b; --accent: #8fb0ff; --good: #6fd39a; --bad: #ff8a80; --warn: #f0be5c;
@@ -171,8 +171,8 @@ footer { color: var(--muted); font-size: .82rem; padding-top: 2.5rem; padding-bo
   dl.facts dd { margin-bottom: .4rem; }
 }
 @media print {
-  :root { --bg: #fff; --card: #fff; --sunk: #f4f4f0; --fg: #000; --muted: #444; --line: #ccc;
-    --add: #e4f6ea; --del: #fdeceb; --good: #17693f; --bad: #b3261e; color-scheme: light; }
+  :root { --bg: #fff; --sunk: #f6f6f3; --fg: #000; --muted: #444; --line: #ccc;
+    color-scheme: light; }
   body { font-size: 10pt; }
   .filter, .skip { display: none; }
   details::details-content { content-visibility: visible; height: auto; }

@@ -6,6 +6,10 @@ import json
 import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +202,76 @@ def test_secrets_of_the_command_line_stay_out(repotrace: Shell) -> None:
     home = repotrace.cwd / ".git" / "repotrace"
     for path in home.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_model_calls_are_recorded_on_their_way(repotrace: Shell, tmp_path: Path) -> None:
+    """A program that knows no more than the usual variables, and a provider on the loopback."""
+    answer = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-test-1",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "Forty-two."},
+            }
+        ],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+    }
+    with provider(json.dumps(answer).encode()) as url:
+        program = tmp_path / "asks.py"
+        program.write_text(
+            "import json, os, urllib.request\n"
+            "data = {'model': 'gpt-test-1', 'messages': [{'role': 'user', 'content': 'What?'}]}\n"
+            "ask = urllib.request.Request(os.environ['OPENAI_BASE_URL'] + '/chat/completions',\n"
+            "    json.dumps(data).encode(), {'Content-Type': 'application/json',\n"
+            "    'Authorization': 'Bearer sk-planted-0123456789abcdef'})\n"
+            "print(urllib.request.urlopen(ask).read().decode())\n"
+        )
+        words = ["record", "--proxy", "--", sys.executable, str(program)]
+        done = repotrace(*words, env={"OPENAI_BASE_URL": f"{url}/v1"})
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == answer
+    assert b"relayed, by " in done.stderr
+    store = opened(repotrace)
+    (run,) = store.runs.list()
+    (call,) = store.runs.interactions(run.id)
+    assert (call.response, call.input_tokens, call.output_tokens) == ("Forty-two.", 7, 3)
+    home = repotrace.cwd / ".git" / "repotrace"
+    for path in home.rglob("*"):
+        assert not path.is_file() or b"sk-planted-0123456789abcdef" not in path.read_bytes(), path
+
+
+def test_a_relay_that_nobody_uses_is_said(repotrace: Shell) -> None:
+    done = repotrace("record", "--proxy", "--", "true")
+    assert done.returncode == 0
+    assert b"nothing came through the relay" in done.stderr
+
+
+@contextmanager
+def provider(answer: bytes) -> Iterator[str]:
+    """A server that answers every request with this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -238,7 +238,12 @@ class Recording:
         except Exception as error:  # the command is over, and its exit code stands
             recorded.problem = message_of(error)
         if self._wire is not None and self._wire.problem:
-            self.problems.append(self._wire.problem)
+            self.problems.append(f"not all model calls are recorded: {self._wire.problem}")
+        elif self._wire is not None and not self._wire.exchanges:
+            self.problems.append(
+                "nothing came through the relay; the agent may have settings of its own that name"
+                " its provider"
+            )
         return recorded
 
     def _note_unheard(self) -> None:

@@ -49,6 +49,8 @@ class WireRecording:
         """`folder` is where the agent works; the current one if it is not given."""
         self.added: list[str] = []
         """What was put into the environment and the command line of the agent."""
+        self.exchanges = 0
+        """How often the agent asked something through the relay and was answered."""
         self._run_id, self._journal, self._look = run_id, journal, look
         self._agent = agent if agent in AGENTS else None
         cwd = folder or Path.cwd()
@@ -98,6 +100,7 @@ class WireRecording:
             self._look()
 
     def _answered(self, exchange: Exchange) -> None:
+        self.exchanges += 1
         self._write(self._traffic.answered(got_of(exchange)))
 
     def _write(self, events: Iterable[Event]) -> None:

@@ -36,6 +36,12 @@ _WORDS = (
 )
 """Agents by what they tell their model."""
 
+_TASKS = {
+    "mini-swe-agent": re.compile(
+        r"Please solve this issue: (.*?)\n\s*You can execute bash commands", re.DOTALL
+    )
+}
+
 UNKNOWN = "unknown"
 """The name of an agent that does not tell it."""
 
@@ -62,6 +68,13 @@ def described(ask: Ask) -> str | None:
     """The agent that a request comes from, by the words that it gives to its model."""
     words = "\n".join(_texts(message) for message in ask.messages[:6])
     return next((name for pattern, name in _WORDS if pattern.search(words)), None)
+
+
+def task_of(name: str, text: str) -> str:
+    """The task within the words that an agent puts around it."""
+    pattern = _TASKS.get(name)
+    match = pattern.match(text) if pattern else None
+    return match[1].strip() if match else text
 
 
 def folder_of(ask: Ask) -> str:

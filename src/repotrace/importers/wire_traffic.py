@@ -249,7 +249,8 @@ class Traffic:
             return
         if not talk.has_task:
             talk.has_task = True
-            yield run.builder.updated(time, task=texts[-1])
+            task = agents.task_of(run.builder.agent.name, texts[-1])
+            yield run.builder.updated(time, task=task)
             return
         for place, text in enumerate(texts):
             key = f"{talk.name} {talk.asked} said {place}"

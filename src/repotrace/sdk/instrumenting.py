@@ -184,7 +184,7 @@ def _told(call: ModelCall, act: Callable[[Any], None], what: Any) -> None:
     try:
         act(what)
     except Exception as error:  # the program goes on
-        call._run.recorder.lose(error)
+        call.lose(error)
 
 
 # --- Packages that are imported later ---------------------------------------------------------

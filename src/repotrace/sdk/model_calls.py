@@ -1,21 +1,20 @@
 """One model call of a provider's SDK: what it was asked, what came back, however it came back.
 
-Nothing here raises, and nothing that the SDK returns is replaced: a stream stays the object that
-it is, and what passes through it is looked at.
+Nothing here raises, and nothing that the SDK returns is replaced: of a stream the bytes are looked
+at as the program reads them.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from inspect import isawaitable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import finalize, ref
 
 from repotrace.importers.wire_answers import Answer, answer_of
 from repotrace.importers.wire_requests import Ask, api_of, ask_of
-from repotrace.importers.wire_streams import Payloads
+from repotrace.importers.wire_streams import Payloads, payloads
 from repotrace.journal import message_of, new_id
 from repotrace.sdk.spans import Span, is_interrupt
 from repotrace.sdk.told import ToldCall
@@ -60,8 +59,7 @@ class ModelCall:
         self._sent = time.time_ns()
         self._first: int | None = None
         self.attempts = 0
-        self._items: list[Any] = []
-        self._is_over = self._is_watched = False
+        self._is_over = False
         self._request_id: str | None = None
         self.id = new_id(self._sent)
         ask = self._read()
@@ -97,6 +95,10 @@ class ModelCall:
         more = [before.message] if before.message else []
         return {"previous_id": before.id, "messages": [*more, *ask.messages]}
 
+    def lose(self, error: Exception) -> None:
+        """Count something of the call that could not be recorded."""
+        self._run.recorder.lose(error)
+
     # --- What came back ---------------------------------------------------------------------
 
     def failed(self, error: BaseException) -> None:
@@ -106,87 +108,35 @@ class ModelCall:
         self._finish(None, error)
 
     def answered(self, result: Any) -> None:
-        """The SDK has returned something: a response, a stream, or what yields one of them."""
-        if self._is_over or self._is_watched:
-            return
-        if hasattr(type(result), "__stream__"):
-            self._is_watched = True
-            self._note_headers(getattr(getattr(result, "response", None), "headers", None))
-            inner = result._iterator
-            is_async = hasattr(inner, "__anext__")
-            result._iterator = WatchedAsync(inner, self) if is_async else Watched(inner, self)
-            self._write({})  # what was asked is safe, however long the answer takes
-        elif hasattr(result, "http_response") and hasattr(result, "parse"):
-            self._watch_raw(result)
-        else:
+        """The SDK has returned something: a response, a stream, or a response as it came."""
+        http = _body_of(result)
+        if http is None:
             self._request_id = getattr(result, "_request_id", None)
-            self._finish(self._answer([result], streamed=False))
-
-    def _watch_raw(self, result: Any) -> None:
-        """Wait for what the program makes of a response that it wanted as it came."""
-        http = result.http_response
-        self._note_headers(http.headers)
-        if self._finish_with_body(http):
+            self._finish(self._answer(lambda: Payloads([_plain(result)])))
             return
-        self._write({})
+        self._note_headers(http.headers)
+        if http.is_closed:
+            self._finish(self._answer(lambda: payloads(http.content)))
+        else:
+            self._write({})  # what was asked is safe, however long the answer takes
+            _watch(http, self)
 
-        def look(parsed: Any = None) -> None:
-            if self._finish_with_body(http) or self._is_watched:
-                return
-            if parsed is None:
-                self.abandoned()
-            else:
-                self.answered(parsed)
-
-        def seen(parsed: Any) -> Any:
-            _quietly(self._run, lambda: look(parsed))
-            return parsed
-
-        def closed(nothing: Any) -> Any:
-            _quietly(self._run, look)
-            return nothing
-
-        for name, then in (("parse", seen), ("close", closed)):
-            setattr(result, name, _followed_by(getattr(result, name), then))
-
-    def _finish_with_body(self, http: Any) -> bool:
-        """Finish by the body, if it was read as a whole; whether it was."""
-        if self._is_over:
-            return True
-        try:
-            value = json.loads(http.content)
-        except Exception:  # it was not read, or is no JSON
-            return False
-        self._finish(self._answer([value], streamed=False))
-        return True
-
-    def heard(self, item: Any) -> None:
-        """A piece of a stream has come."""
+    def begun(self) -> None:
+        """The first bytes of a stream have come."""
         if self._first is None:
             self._first = time.time_ns()
-        self._items.append(item)
 
-    def ended(self) -> None:
-        """A stream came to its end."""
-        self._finish(self._answer(self._items, streamed=True))
+    def heard(self, body: bytes, kind: str, error: BaseException | None = None) -> None:
+        """A body was read to its end, or as far as it came; `kind` is its content type."""
+        answer = self._answer(lambda: payloads(body, kind)) if body else None
+        complete = answer is not None and answer.complete and answer.error is None
+        if isinstance(error, GeneratorExit):
+            error = None  # the SDK reads no further than it has to, or the program had enough
+        self._finish(answer, error, problem=None if complete or error else _NOT_READ)
 
-    def broke(self, error: BaseException) -> None:
-        """A stream raised."""
-        self._finish(self._answer(self._items, streamed=True), error)
-
-    def abandoned(self) -> None:
-        """Nobody will read on."""
-        if not self._is_over:
-            answer = self._answer(self._items, streamed=True)
-            complete = answer is not None and answer.complete
-            self._finish(answer, problem=None if complete else _NOT_READ)
-
-    def _answer(self, items: list[Any], *, streamed: bool) -> Answer | None:
-        if not items:
-            return None
+    def _answer(self, found: Callable[[], Payloads]) -> Answer | None:
         try:
-            values = [_plain(item) for item in items]
-            return answer_of(self._asked.api, Payloads(values, streamed=streamed))
+            return answer_of(self._asked.api, found())
         except Exception:  # a form that nobody has seen
             return None
 
@@ -208,6 +158,8 @@ class ModelCall:
         self._is_over = True
         now = time.time_ns()
         why = problem if error is None else message_of(error)
+        if answer is not None and answer.error:
+            why = answer.error
         facts: dict[str, Any] = {"duration": (now - self._sent) / 1e9, "error": why}
         if self._first is not None:
             facts["first_token"] = (self._first - self._sent) / 1e9
@@ -223,7 +175,6 @@ class ModelCall:
             if self._run.told.add(told) and answer.id:
                 facts["external_id"] = answer.id
         self._write(facts)
-        self._items = []
         if self._own_step:
             self._end_step(facts, text, calls, error, why)
 
@@ -253,113 +204,64 @@ class ModelCall:
         self._facts = {"id": self.id, "step_id": self._told.step_id}
 
 
-def _plain(item: Any) -> Any:
-    if isinstance(item, dict):
-        return item
+def _plain(result: Any) -> Any:
+    """A record of Pydantic as it came."""
     try:
-        # As it came, and without the warnings of Pydantic about what the SDK put in since.
-        return item.model_dump(exclude_unset=True, warnings=False)
+        # Without its warnings of what the SDK has put in since.
+        return result.model_dump(exclude_unset=True, warnings=False)
     except TypeError:
-        return item.model_dump(exclude_unset=True)
+        return result.model_dump(exclude_unset=True)
 
 
-def _quietly(run: ActiveRun, act: Callable[[], object]) -> None:
-    """Do what is ours to do, such that the program never notices."""
+def _body_of(result: Any) -> Any:
+    """The response of httpx that a stream or a raw response is made of; None of anything else."""
+    if hasattr(type(result), "__stream__"):
+        return result.response
+    return getattr(result, "http_response", None) if hasattr(result, "parse") else None
+
+
+def _watch(http: Any, call: ModelCall) -> None:
+    """Note the body of a response while somebody reads it, by whatever of its methods.
+
+    They all read `iter_bytes` or `aiter_bytes`. Nothing here keeps the response alive.
+    """
+    owner, known, seen = type(http), ref(http), bytearray()
+    kind = http.headers.get("content-type") or ""
+    is_stream = kind.startswith("text/event-stream")
+
+    def note(data: bytes) -> None:
+        if is_stream:
+            call.begun()
+        seen.extend(data)
+
+    def iter_bytes(*args: Any, **kwargs: Any) -> Iterator[bytes]:
+        try:
+            for data in owner.iter_bytes(known(), *args, **kwargs):
+                note(data)
+                yield data
+        except BaseException as error:
+            _tell(call, seen, kind, error)
+            raise
+        _tell(call, seen, kind)
+
+    async def aiter_bytes(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(owner.aiter_bytes(known(), *args, **kwargs)) as body:
+                async for data in body:
+                    note(data)
+                    yield data
+        except BaseException as error:
+            _tell(call, seen, kind, error)
+            raise
+        _tell(call, seen, kind)
+
+    http.iter_bytes, http.aiter_bytes = iter_bytes, aiter_bytes
+    # What nobody has read to its end, and nobody can any more.
+    finalize(http, _tell, call, seen, kind).atexit = False
+
+
+def _tell(call: ModelCall, seen: bytearray, kind: str, error: BaseException | None = None) -> None:
     try:
-        act()
-    except Exception as error:
-        run.recorder.lose(error)
-
-
-def _let_go(call: ModelCall) -> None:
-    """A stream is dropped, maybe together with everything else."""
-    with suppress(Exception):
-        call.abandoned()
-
-
-def _followed_by(function: Callable[..., Any], then: Callable[[Any], Any]) -> Callable[..., Any]:
-    """`function`, with `then` called on what it returns, or on what that gives when awaited."""
-
-    async def after(awaitable: Any) -> Any:
-        return then(await awaitable)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return after(result) if isawaitable(result) else then(result)
-
-    return call
-
-
-# --- Streams --------------------------------------------------------------------------------
-
-
-class Watched:
-    """The iterator within a stream, and what it yields is noted."""
-
-    def __init__(self, inner: Any, call: ModelCall) -> None:
-        self._inner = inner
-        self._call = call
-
-    def __iter__(self) -> Watched:
-        return self
-
-    def __next__(self) -> Any:
-        call = self._call
-        try:
-            item = self._inner.__next__()
-        except StopIteration:
-            _quietly(call._run, call.ended)
-            raise
-        except BaseException as error:
-            problem = error
-            _quietly(call._run, lambda: call.broke(problem))
-            raise
-        call.heard(item)
-        return item
-
-    def close(self) -> None:
-        """As of a generator."""
-        self._inner.close()
-        _quietly(self._call._run, self._call.abandoned)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __del__(self) -> None:
-        _let_go(self._call)
-
-
-class WatchedAsync:
-    """The asynchronous iterator within a stream, and what it yields is noted."""
-
-    def __init__(self, inner: Any, call: ModelCall) -> None:
-        self._inner = inner
-        self._call = call
-
-    def __aiter__(self) -> WatchedAsync:
-        return self
-
-    async def __anext__(self) -> Any:
-        call = self._call
-        try:
-            item = await self._inner.__anext__()
-        except StopAsyncIteration:
-            _quietly(call._run, call.ended)
-            raise
-        except BaseException as error:
-            problem = error
-            _quietly(call._run, lambda: call.broke(problem))
-            raise
-        call.heard(item)
-        return item
-
-    async def aclose(self) -> None:
-        """As of an asynchronous generator."""
-        await self._inner.aclose()
-        _quietly(self._call._run, self._call.abandoned)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def __del__(self) -> None:
-        _let_go(self._call)
+        call.heard(bytes(seen), kind, error)
+    except Exception as problem:  # the program goes on
+        call.lose(problem)

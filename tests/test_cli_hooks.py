@@ -62,6 +62,9 @@ def test_the_users_settings_of_codex_and_gemini(repotrace: Shell) -> None:
     found = json.loads(repotrace("hooks", "status", "--json").stdout)
     installed = [(h["agent"], h["scope"]) for h in found["hooks"] if h["installed"]]
     assert installed == [("codex", "user"), ("gemini-cli", "user")]
+    twice = repotrace("hooks", "install", "codex", "--project")
+    assert twice.returncode == 2
+    assert b"repotrace hooks uninstall codex --user" in twice.stderr
     repotrace("hooks", "uninstall", "codex", "--user")
     repotrace("hooks", "uninstall", "gemini", "--user")
     assert not codex.exists()

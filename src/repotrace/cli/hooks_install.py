@@ -21,6 +21,7 @@ from repotrace.runs.hooks import (
     is_shown_by_git,
     our_command,
     places,
+    refuse_twice,
 )
 
 
@@ -35,7 +36,9 @@ def hooks_install(
     """Have an agent tell RepoTrace of all its sessions from now on"""
     found = project_of(ctx)
     scope = scope_of(project=project, user=user) or Scope.PROJECT
-    (place,) = places(agent, found.root, found.home, found.environ, scope)
+    all_places = places(agent, found.root, found.home, found.environ)
+    (place,) = (place for place in all_places if place.scope == scope)
+    refuse_twice(place, all_places)
     change = installing(place, our_command(place.agent.name))
     if not dry_run:
         apply(change)

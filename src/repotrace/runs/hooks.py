@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -123,6 +123,18 @@ def our_command(name: str) -> str:
 
 
 # --- Changes ----------------------------------------------------------------------------------
+
+
+def refuse_twice(chosen: Place, others: Iterable[Place]) -> None:
+    """Raises RepoTraceError if the agent is told by other settings already: it would tell us of
+    everything twice."""
+    for place in others:
+        if place.path != chosen.path and _ours_in(_content(place.path)):
+            name = next(name for name, known in NAMES.items() if known == place.agent.name)
+            raise RepoTraceError(
+                f"{place.agent.title} tells RepoTrace of its sessions already: {place.path}",
+                hint=f"Take that out first: repotrace hooks uninstall {name} --{place.scope}",
+            )
 
 
 def installing(place: Place, command: str) -> Change:

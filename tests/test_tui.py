@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -447,6 +448,28 @@ def test_the_command_for_what_is_shown_is_copied(
 
     app = play(recorded.store, script, step=3, command="repotrace --home 'a b'")
     assert app.clipboard == expected
+
+
+def test_a_command_that_is_copied_cannot_act_when_it_is_pasted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    path = "a'b\x1b[201~\r\x03\n$(c)"
+    store.runs.add_events(
+        [
+            event("run_started", 0),
+            event("step_started", 1, id="s"),
+            event("file_operation", 1, step_id="s", operation_type="edit", file_path=path),
+        ]
+    )
+
+    async def script(screen: Screen) -> None:
+        await screen.press("f", "enter", "y")
+
+    copied = play(store, script).clipboard
+    assert copied.isprintable()
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {copied}"], capture_output=True, check=True
+    ).stdout.split(b"\0")
+    assert words[-2] == path.encode()
 
 
 def test_help_tells_of_every_key(recorded: Recorded) -> None:

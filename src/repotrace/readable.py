@@ -95,10 +95,11 @@ def shell_line(run: CommandRun) -> str:
     """The command of `run` for pasting into a POSIX shell (bash or zsh where bytes need it)."""
     if run.script is not None:
         return printable(run.script)
-    return " ".join(_shell_word(word) for word in run.argv)
+    return " ".join(shell_word(word) for word in run.argv)
 
 
-def _shell_word(word: str) -> str:
+def shell_word(word: str) -> str:
+    """A word as a POSIX shell reads it, in characters that cannot act when they are pasted."""
     raw = word.encode("utf-8", "surrogateescape" if _is_encodable(word) else "backslashreplace")
     if visible(word) == word and raw.decode("utf-8", "replace") == word:
         # Python within quotes is common, and nobody can read '"'"'.

@@ -29,7 +29,7 @@ def wheel(folder: Path, level: int) -> Path:
 def make_environment(work: Work) -> Path:
     """Its interpreter. pytest and pip come from the environment that all projects share."""
     place = work.folder / ".venv"
-    words = [work.ground.python, "-m", "venv", "--without-pip", place]
+    words: list[str | Path] = [work.ground.python, "-m", "venv", "--without-pip", place]
     subprocess.run(words, check=True, env=work.environ)
     (shared,) = (work.ground.work / "venv" / "lib").glob("python3*/site-packages")
     (own,) = (place / "lib").glob("python3*/site-packages")

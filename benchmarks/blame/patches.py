@@ -43,7 +43,8 @@ class Edit(NamedTuple):
 class Patch(Protocol):
     """A change of one file that is there or not."""
 
-    path: str
+    @property
+    def path(self) -> str: ...
 
     def edits(self, text: bytes) -> list[Edit]: ...
 
@@ -159,7 +160,7 @@ def _mutations(source: _Source, function: str) -> list[Edit]:
         if isinstance(joined, ast.JoinedStr)
         for part in ast.walk(joined)
     }
-    found = []
+    found: list[Edit] = []
     for statement in node.body:
         if _is_docstring(statement):
             continue

@@ -91,9 +91,9 @@ class Ground:
         """Fetch what is not here yet."""
         self.work.mkdir(parents=True, exist_ok=True)
         if not self.python.exists():
-            venv = [sys.executable, "-m", "venv", self.work / "venv"]
+            venv: list[str | Path] = [sys.executable, "-m", "venv", self.work / "venv"]
             subprocess.run(venv, check=True)
-            pip = [self.python, "-m", "pip", "install", "-q", PYTEST]
+            pip: list[str | Path] = [self.python, "-m", "pip", "install", "-q", PYTEST]
             subprocess.run(pip, check=True, env=environment())
         for project in PROJECTS.values():
             if not self.source(project).is_dir():
@@ -103,7 +103,16 @@ class Ground:
         with TemporaryDirectory(dir=self.work) as name:
             folder = Path(name)
             pin = f"{project.name}=={project.version}"
-            words = ["download", "-q", "--no-deps", "--no-binary", ":all:", "-d", folder, pin]
+            words: list[str | Path] = [
+                "download",
+                "-q",
+                "--no-deps",
+                "--no-binary",
+                ":all:",
+                "-d",
+                folder,
+                pin,
+            ]
             subprocess.run([self.python, "-m", "pip", *words], check=True, env=environment())
             (archive,) = folder.iterdir()
             digest = hashlib.sha256(archive.read_bytes()).hexdigest()

@@ -2,9 +2,10 @@
 
 import json
 import os
+from typing import Any
 
 
-def pytest_runtest_logreport(report):
+def pytest_runtest_logreport(report: Any) -> None:
     if report.when == "call" or report.outcome != "passed":
         with open(os.environ["OUTCOMES"], "a") as file:
             file.write(json.dumps([report.nodeid, report.outcome]) + "\n")

@@ -44,6 +44,8 @@ class WireCalls:
     """The model calls of a run that were seen on the wire; none if nobody looked there."""
 
     calls: list[_Call] = field(default_factory=list)
+    _others: set[str] = field(default_factory=set)
+    """The ids of the other calls of the run."""
     _same: dict[str, _Call] = field(default_factory=dict)
     """By the ids of a transcript's calls, the same as they were seen."""
     _dropped: set[str] = field(default_factory=set)
@@ -55,20 +57,28 @@ class WireCalls:
         run = store.runs.named(run_id)
         if run is None or not run.attributes.get(WIRE):
             return cls()
-        return cls(
-            [
-                _Call(
-                    call.id,
-                    call.external_id,
-                    _tools(call.response_message),
-                    _words(call),
-                    call.output_tokens,
-                    nanoseconds(call.timestamp),
-                    int((call.duration or 0) * 1e9),
-                )
-                for call in store.runs.interactions(run_id)
-            ]
-        )
+        # What a transcript told when it was last read is no account of the wire.
+        seen = {step.id for step in store.runs.steps(run_id) if "thread" in step.metadata}
+        told = store.runs.interactions(run_id)
+        found = [
+            _Call(
+                call.id,
+                call.external_id,
+                _tools(call.response_message),
+                _words(call),
+                call.output_tokens,
+                nanoseconds(call.timestamp),
+                int((call.duration or 0) * 1e9),
+            )
+            for call in told
+            if call.step_id in seen
+        ]
+        return cls(found, {call.id for call in told if call.step_id not in seen})
+
+    @property
+    def outdated(self) -> set[str]:
+        """The ids of calls that a transcript told before they were known as those of the wire."""
+        return self._others & self._same.keys()
 
     def compared(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events of a transcript as they add to what the wire told."""

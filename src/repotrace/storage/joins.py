@@ -15,10 +15,12 @@ from repotrace.records.events import derived_id
 from repotrace.records.run import OutcomeOrigin, RunStatus, StepType
 from repotrace.storage import documents, repeats, totals
 from repotrace.storage.attribution import OperationsOf
+from repotrace.storage.conversations import Conversations
 from repotrace.storage.database import NAME, Database
 from repotrace.storage.ingest import Redact, derive_operations
 from repotrace.storage.intake import Intake
 from repotrace.storage.rows import Unusable, bound
+from repotrace.storage.texts import TextPool
 
 if TYPE_CHECKING:
     import sqlite3
@@ -175,6 +177,12 @@ class Joins:
                     continue
             intake.flush()
 
+    def drop_calls(self, run_id: str, names: Iterable[str]) -> None:
+        """Remove model calls, and the steps that stand for nothing but them."""
+        with self._database.writing() as connection:
+            for name in names:
+                _drop_call(connection, run_id, name)
+
     def tidy(self, run_id: str) -> None:
         """Tell once what two views tell of the same calls of tools."""
         with self._database.writing() as connection:
@@ -245,6 +253,27 @@ def _undo(connection: sqlite3.Connection, run_id: str) -> None:
         documents.drop(connection, "run_id = ? AND owner = ?", (run_id, name))
     connection.execute("UPDATE execution_steps SET ambiguous = 0 WHERE run_id = :run", run)
     connection.execute("UPDATE states SET derived = 0 WHERE run_id = :run", run)
+
+
+def _drop_call(connection: sqlite3.Connection, run_id: str, name: str) -> None:
+    row = connection.execute(
+        "SELECT rowid, step_id FROM llm_interactions WHERE run_id = ? AND id = ?",
+        (run_id, bound(name)),
+    ).fetchone()
+    if row is None:
+        return
+    rowid, step_id = row
+    Conversations(TextPool(connection)).release(rowid)
+    connection.execute("DELETE FROM llm_interactions WHERE rowid = ?", (rowid,))
+    documents.drop(connection, "run_id = ? AND owner = ?", (run_id, name))
+    alone = connection.execute(
+        "SELECT 1 FROM execution_steps s WHERE run_id = ? AND id = ? AND step_type = ?"
+        " AND NOT EXISTS (SELECT 1 FROM llm_interactions WHERE run_id = s.run_id"
+        "  AND step_id = s.id)",
+        (run_id, step_id, StepType.LLM.value),
+    ).fetchone()
+    if alone is not None:
+        _remove_step(connection, run_id, step_id)
 
 
 def _remove_step(connection: sqlite3.Connection, run_id: str, name: str) -> None:

@@ -2,7 +2,7 @@
 
 Run as a script, it drives one by hand:
 
-    python tests/agents_lab.py LAB codex [bare|record|proxy] [FAULTS]
+    python tests/agents_lab.py LAB codex [bare|record|proxy|hooks|hooked] [FAULTS]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,15 +237,15 @@ def drive(
     *,
     record: tuple[str, ...] | None = None,
     faults: str | None = None,
-    more: Mapping[str, str] | None = None,
+    hooks: str | None = None,
 ) -> Session:
     """Have the agent work in a new repository in `folder`, under `repotrace record` if its options
-    are given."""
+    are given; with our hooks, by the name that they are installed by."""
     home = folder / "dev"
     repository = home / "invoice"
     home.mkdir(parents=True)
     shutil.copytree(SHARED / "invoice-template", repository)
-    env = environment(lab, home) | dict(more or {})
+    env = environment(lab, home)
     # Codex runs commands in a login shell.
     (home / ".profile").write_text(f"export PATH={lab.root}/venvs/tools/bin:$PATH\n")
 
@@ -262,6 +262,9 @@ def drive(
     log = folder / "llm.jsonl"
     with scripted_model(lab, agent, repository, log, faults) as port:
         words, variables = command(lab, agent, home, port)
+        if hooks is not None:
+            install = [sys.executable, "-m", "repotrace", "hooks", "install", hooks, "--user"]
+            subprocess.run(install, cwd=repository, env=env, check=True, capture_output=True)
         if record is not None:
             words = [sys.executable, "-m", "repotrace", "record", *record, "--", *words]
         done = subprocess.run(
@@ -280,10 +283,18 @@ def drive(
 
 if __name__ == "__main__":
     lab_root, name, *rest = sys.argv[1:]
-    how = {"bare": None, "record": (), "proxy": ("--proxy",)}[rest[0] if rest else "record"]
+    chosen = rest[0] if rest else "record"
+    ways = {"bare": None, "record": (), "proxy": ("--proxy",), "hooked": (), "hooks": None}
+    how = ways[chosen]
+    short = {"claude-code": "claude-code", "codex": "codex", "gemini-cli": "gemini"}
     place = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     session = drive(
-        Lab(Path(lab_root)), name, place, record=how, faults=rest[1] if len(rest) > 1 else None
+        Lab(Path(lab_root)),
+        name,
+        place,
+        record=how,
+        faults=rest[1] if len(rest) > 1 else None,
+        hooks=short.get(name) if chosen.startswith("hook") else None,
     )
     sys.stdout.write(f"{place}\nexit code {session.code}, {len(session.requests)} requests\n")
     sys.stdout.write(session.stdout.decode()[-1500:] + session.stderr.decode()[-3000:])

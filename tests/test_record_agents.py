@@ -172,3 +172,15 @@ def test_faults_of_the_provider_reach_it_as_they_are(agent: str, tmp_path: Path)
     store, run = the_run(recorded)
     assert run.status == "completed"
     check_states(agent, store, run)
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "gemini-cli"])
+def test_hooks_tell_into_the_same_run(agent: str, tmp_path: Path) -> None:
+    """Codex wants its hooks to be trusted by hand."""
+    hooks = {"claude-code": "claude-code", "gemini-cli": "gemini"}[agent]
+    recorded = drive(LAB, installed(agent), tmp_path / "place", record=(), hooks=hooks)
+    assert recorded.code == 0
+    store, run = the_run(recorded)
+    check_states(agent, store, run)
+    tools = [step for step in store.runs.steps(run.id) if step.external_id and step.metadata]
+    assert len({step.external_id for step in tools}) == len(tools) == len(calls())

@@ -172,6 +172,25 @@ def test_a_report_is_replayed_where_its_repository_is_not(
     assert json.loads(done.stdout)["verdict"].startswith("same")
 
 
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("run.html", b"<!doctype html>"),
+        ("RUN.HTML", b"<!doctype html>"),
+        ("run.md", b"# "),
+        ("run.json", b"{\n"),
+        ("run", b"{\n"),
+        ("run.repotrace", b"PK"),
+    ],
+)
+def test_the_name_of_the_file_tells_the_format(repotrace: Shell, name: str, begins: bytes) -> None:
+    out(repotrace("export", RUN, "-o", name))
+    assert (repotrace.cwd / name).read_bytes().lower().startswith(begins.lower())
+    out(repotrace("export", RUN, "-o", name, "--overwrite", "--format", "markdown"))
+    assert (repotrace.cwd / name).read_bytes().startswith(b"# ")
+
+
 def test_a_bundle_gets_a_name_by_itself(repotrace: Shell, recorded: Recorded) -> None:
     assert out(repotrace("export", RUN, "--format", "bundle")) == f"wrote {RUN}.repotrace\n"
     refused = repotrace("export", RUN, "--format", "bundle")

@@ -32,7 +32,10 @@ RefArgument = Annotated[
     str,
     typer.Argument(metavar="REF", help="Id of a run or report, a prefix, latest, or a file"),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="What to write")]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="What to write (default: as the file is named, or json)"),
+]
 FromStepOption = Annotated[
     int | None,
     typer.Option("--from-step", "--step-from", metavar="N", min=1, help="Leave earlier steps out"),
@@ -66,7 +69,7 @@ FullOption = Annotated[
 def export(
     ctx: typer.Context,
     ref: RefArgument = "latest",
-    format: FormatOption = "json",  # noqa: A002 - the name of the option
+    format: FormatOption = None,  # noqa: A002 - the name of the option
     output: OutputOption = None,
     overwrite: OverwriteOption = False,
     from_step: FromStepOption = None,
@@ -108,7 +111,7 @@ def work_export_trace(
     output: Annotated[
         Path | None, typer.Argument(metavar="OUTPUT_PATH", help="File to write; default: print it")
     ] = None,
-    format: FormatOption = "json",  # noqa: A002 - the name of the option
+    format: FormatOption = None,  # noqa: A002 - the name of the option
     overwrite: OverwriteOption = False,
     from_step: FromStepOption = None,
     to_step: ToStepOption = None,
@@ -139,14 +142,20 @@ def work_export_trace(
 def _write(
     opened: Opened,
     found: Run | BugReport,
-    format: Format,  # noqa: A002
+    format: Format | None,  # noqa: A002
     options: ExportOptions,
     output: Path | None,
     *,
     overwrite: bool,
 ) -> None:
-    from repotrace.runs.export.exporting import EXPORTERS, export_report, export_run
+    from repotrace.runs.export.exporting import (
+        EXPORTERS,
+        export_report,
+        export_run,
+        format_of_name,
+    )
 
+    format = format or format_of_name(output.name if output else "")  # noqa: A001
     if format == "bundle" and output is None:
         output = Path(f"{found.id}{EXPORTERS[format].suffix}")
     if output is not None and output.exists() and not overwrite:

@@ -80,6 +80,12 @@ EXPORTERS: Mapping[Format, Exporter] = {
 }
 
 
+def format_of_name(name: str) -> Format:
+    """The format that a file of this name is to have; json where the name does not tell."""
+    told = (key for key, exporter in EXPORTERS.items() if name.lower().endswith(exporter.suffix))
+    return next(told, "json")
+
+
 def export_run(store: Store, run: Run, format: Format, options: ExportOptions) -> bytes:  # noqa: A002
     """The file that the run becomes. Raises RepoTraceError for what cannot be exported."""
     return EXPORTERS[format].run(Selection(store, run, options))

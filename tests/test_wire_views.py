@@ -18,6 +18,7 @@ from repotrace.importers.wire_traffic import Traffic
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import StepType
 from repotrace.runs.importing import Options, import_session
+from repotrace.runs.joining import join
 from repotrace.storage import Store
 
 FIXTURES = SHARED / "agents" / "fixtures"
@@ -165,15 +166,8 @@ def test_a_transcript_adds_to_the_run_of_its_traffic(
     store: Store, log: Path, session: Path, unpacked: Path
 ) -> None:
     """Whoever imports the session of an agent that went through the relay counts nothing twice."""
-    traffic = Traffic(joins=True)
-    lines = _log(log, unpacked).read_bytes().split(b"\n")
-    told: list[Event] = []
-    for number, line in enumerate(line for line in lines if line):
-        told += wire.exchanged(traffic, number, json.loads(line))
-    told += traffic.ended()
-    seen: Event = {**told[0], "kind": Kind.RUN_UPDATED, "id": "w", "data": {}}
-    seen["data"]["attributes"] = {"wire": True}
-    store.runs.add_events([*told, seen])
+    told = _seen_on_the_wire(_log(log, unpacked))
+    store.runs.add_events(told)
     before = _counts(store, told[0]["run"])
     (summary,) = import_session(store, session, Options())
     run = store.runs.get(summary.run_id)
@@ -183,6 +177,45 @@ def test_a_transcript_adds_to_the_run_of_its_traffic(
     answers = {s.id for s in store.runs.steps(run.id) if s.step_type == StepType.LLM}
     assert {i.step_id for i in store.runs.interactions(run.id)} == answers
     assert run.attributes["transcript"] == session.name
+
+
+def test_what_was_read_of_a_session_too_early_is_not_counted(store: Store, tmp_path: Path) -> None:
+    """A session is followed while it grows: an answer may lack the calls in it when it is read."""
+    folder = FIXTURES / "claude-code" / "plain"
+    if not folder.exists():
+        pytest.skip("no runs of real agents beside the checkout")
+    told = _seen_on_the_wire(folder / "llm.jsonl")
+    whole = next(folder.glob(_SESSIONS["claude-code"])).read_bytes()
+    lines = whole.split(b"\n")
+    session = tmp_path / "session.jsonl"
+    followed: Event = {**told[0], "kind": Kind.FOLLOWED, "id": "f"}
+    followed["data"] = {"path": str(session), "format": "claude-code"}
+    alone = Store(tmp_path / "alone")
+    alone.runs.add_events(told)
+    expected = _counts(alone, told[0]["run"])
+    store.runs.add_events([told[0], followed])
+    words = [n for n, line in enumerate(lines) if b'"text": "Now the tests' in line]
+    run = store.runs.get(told[0]["run"])
+    session.write_bytes(b"\n".join(lines[: words[0] + 1]) + b"\n")
+    assert join(store, run, wait=True)
+    (early,) = (s for s in store.runs.steps(run.id) if s.output_result == "Now the tests.")
+    assert early.step_type == StepType.LLM
+    store.runs.add_events(told)
+    session.write_bytes(whole)
+    assert join(store, store.runs.get(run.id), wait=True)
+    assert _counts(store, run.id) == expected
+
+
+def _seen_on_the_wire(log: Path) -> list[Event]:
+    """The events of a log as they are recorded live."""
+    traffic = Traffic(joins=True)
+    told: list[Event] = []
+    for number, line in enumerate(line for line in log.read_bytes().split(b"\n") if line):
+        told += wire.exchanged(traffic, number, json.loads(line))
+    told += traffic.ended()
+    seen: Event = {**told[0], "kind": Kind.RUN_UPDATED, "id": "w", "data": {}}
+    seen["data"]["attributes"] = {"wire": True}
+    return [*told, seen]
 
 
 def _counts(store: Store, run_id: str) -> list[object]:

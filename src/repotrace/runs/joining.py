@@ -91,7 +91,7 @@ def join(store: Store, run: Run, *, wait: bool = False) -> bool:
                 _name_calls(store, run, transcript)
                 view = _View(store, run, transcript, looks, wire, running=running)
                 store.joins.add(view.events())
-                store.joins.drop_calls(run.id, wire.outdated)
+                store.joins.drop_calls(run.id, wire.outdated, wire.forsaken)
                 view.keep()
             except (RepoTraceError, OSError):
                 # What was read of it stands; it may be torn just now, or gone.

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from repotrace.records.events import Event, Kind
-from repotrace.records.run import LLMInteraction
+from repotrace.records.run import LLMInteraction, StepType
 from repotrace.storage import Store
 from repotrace.storage.rows import nanoseconds
 
@@ -46,6 +46,8 @@ class WireCalls:
     calls: list[_Call] = field(default_factory=list)
     _others: set[str] = field(default_factory=set)
     """The ids of the other calls of the run."""
+    forsaken: set[str] = field(default_factory=set)
+    """Steps that a transcript told of for an answer which has a step of the wire by now."""
     _same: dict[str, _Call] = field(default_factory=dict)
     """By the ids of a transcript's calls, the same as they were seen."""
     _dropped: set[str] = field(default_factory=set)
@@ -58,7 +60,9 @@ class WireCalls:
         if run is None or not run.attributes.get(WIRE):
             return cls()
         # What a transcript told when it was last read is no account of the wire.
-        seen = {step.id for step in store.runs.steps(run_id) if "thread" in step.metadata}
+        everything = store.runs.steps(run_id)
+        steps = [step for step in everything if step.step_type == StepType.LLM]
+        seen = {step.id for step in steps if "thread" in step.metadata}
         told = store.runs.interactions(run_id)
         found = [
             _Call(
@@ -73,7 +77,15 @@ class WireCalls:
             for call in told
             if call.step_id in seen
         ]
-        return cls(found, {call.id for call in told if call.step_id not in seen})
+        others = {call.id for call in told if call.step_id not in seen}
+        used = seen | {call.step_id for call in told} | {step.parent_id for step in everything}
+        words = {call.words for call in found} - {""}
+        forsaken = {
+            step.id
+            for step in steps
+            if step.id not in used and (step.output_result or "").strip() in words
+        }
+        return cls(found, others, forsaken)
 
     @property
     def outdated(self) -> set[str]:

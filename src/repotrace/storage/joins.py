@@ -177,11 +177,13 @@ class Joins:
                     continue
             intake.flush()
 
-    def drop_calls(self, run_id: str, names: Iterable[str]) -> None:
-        """Remove model calls, and the steps that stand for nothing but them."""
+    def drop_calls(self, run_id: str, names: Iterable[str], steps: Iterable[str] = ()) -> None:
+        """Remove model calls with the steps that stand for nothing but them, and other steps."""
         with self._database.writing() as connection:
             for name in names:
                 _drop_call(connection, run_id, name)
+            for name in steps:
+                _remove_step(connection, run_id, name)
 
     def tidy(self, run_id: str) -> None:
         """Tell once what two views tell of the same calls of tools."""

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -356,3 +357,45 @@ def test_a_sandboxed_agent_is_recorded(agent: Agent) -> None:
         # pytest could not tell its outcomes itself; what is known is out of its output.
         assert {outcome.origin for outcome in store.runs.tests(run.id)} <= {"parsed"}
     assert b"pytest could not tell" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_at_a_moment_of_no_choice(agent: Agent, seed: int) -> None:
+    chance = Random(seed)
+    contents = [f"{number}\n" for number in range(1, 400)]
+    words = agent.words([["write", "calc.py", text] for text in contents])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "repotrace", "record", "--", *words],
+        cwd=agent.cwd,
+        env=clean_environment(agent.shell.home, agent.env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(chance.uniform(0.1, 2.5))  # the moment is what is tried
+    if chance.random() < 0.5:
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)
+    for pid, is_player in agent.processes().items():
+        if is_player:
+            os.kill(pid, signal.SIGKILL)
+    assert agent.settled(set()) == set()
+    done = agent.shell("runs", "list", "--json", env=agent.env)
+    assert done.returncode == 0, done.stderr.decode()
+    runs = json.loads(done.stdout)["runs"]
+    assert len(runs) <= 1
+    assert agent.shell.git("fsck", "--strict") == ""
+    assert (agent.cwd / "calc.py").read_text() in ["zero\n", "", *contents]
+    with closing(agent.store) as store:
+        for run in store.runs.list():
+            assert run.status in ("interrupted", "completed")
+            steps = [s for s in store.runs.steps(run.id) if s.step_type == "edit"]
+            if run.base_state is None:
+                continue
+            for step, text in zip(steps, contents, strict=False):
+                if step.status == "completed" and step.state_quality in ("exact", "inferred"):
+                    assert files_after(store, run, step)["calc.py"] == text

@@ -231,6 +231,8 @@ def test_where_it_came_from_is_known_in_the_home_alone(recorded: Store, tmp_path
         (lambda doc: doc["steps"][4]["llm_interactions"][0].update(kept_from="nobody"),
          "goes on with one that is not in the file"),
         (lambda doc: doc.update(started_at="9" * 400), "started_at"),
+        (lambda doc: doc["run"].update(models=["\ud800"]), "makes no sense"),
+        (lambda doc: doc["steps"][5].update(state_id="\ud800"), "makes no sense"),
     ],
 )  # fmt: skip
 def test_damaged_files_are_refused(

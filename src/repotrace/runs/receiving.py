@@ -160,14 +160,19 @@ def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 
         store.received.note("run", run_id, origin)
     except OSError as error:
         raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
-    done = store.runs.save(trace.model_copy(update={"file_operations": operations}))
-    if done.unusable:
+    try:
+        done = store.runs.save(trace.model_copy(update={"file_operations": operations}))
+        unusable = done.unusable
+        _keep_blames(store, found)
+    except UnicodeEncodeError:  # half a character, in a name
+        unusable = 1
+    if unusable:
         store.runs.delete(run_id)
         store.received.forget("run", run_id)
-        raise ImportFailed(f"{origin.file} holds {done.unusable} records that make no sense.")
+        noun = "a record that makes" if unusable == 1 else f"{unusable} records that make"
+        raise ImportFailed(f"{origin.file} holds {noun} no sense.")
     if found.lost:
         store.runs.add_events([_lost(found)])
-    _keep_blames(store, found)
     return _told(found)._replace(states=states)
 
 

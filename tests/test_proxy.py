@@ -278,12 +278,18 @@ def test_a_provider_out_of_reach_is_said() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with Relay(Upstreams({"openai": address}), on_exchange=kept) as relay, _client() as client:
-            response = client.post(f"{relay.address('openai')}/v1/responses", json={})
+        with (
+            Relay(Upstreams({"openai": address}), on_request=kept.begun, on_exchange=kept) as relay,
+            _client() as client,
+        ):
+            response = client.post(f"{relay.address('openai')}/v1/responses", json={"a": 1})
+            kept.forget()  # it was told of when it was complete, and when it had failed
+            client.post(f"{relay.address('openai')}/v1/responses", json={"a": 1})
     assert response.status_code == 502
     assert address in response.json()["error"]["message"]
     (exchange,) = kept.wait()
     assert exchange.status is None
+    assert exchange.request == b'{"a":1}'
     assert exchange.error is not None
     assert "out of reach" in exchange.error
 

@@ -109,7 +109,7 @@ class Passing:
             self._note("the agent closed the connection")
             return
         except httpx2.HTTPError as error:
-            await self._out_of_reach(send, error)
+            await self._out_of_reach(receive, send, error)
             return
         try:
             await self._hand_on(response, send)
@@ -184,8 +184,13 @@ class Passing:
         self._exchange = replace(self._exchange, complete=True, duration=self._seconds())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _out_of_reach(self, send: Asgi, error: Exception) -> None:
+    async def _out_of_reach(self, receive: Asgi, send: Asgi, error: Exception) -> None:
         why = str(error) or type(error).__name__
+        if not self._sent.is_set():
+            # What nobody wanted is still what the agent asked.
+            with suppress(_Left):
+                async for _ in self._body(receive):
+                    pass
         self._note(f"the provider is out of reach: {why}")
         # A provider that answers nothing at all cannot be imitated by a server.
         words = f"RepoTrace could not reach {self._exchange.upstream}: {why}"

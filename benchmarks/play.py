@@ -25,6 +25,7 @@ from repotrace.journal import Journal, new_id
 from repotrace.read.playing import PlayedRun
 from repotrace.records.events import Kind
 from repotrace.storage import Store
+from repotrace.tui.opening import spare_what_stays
 from repotrace.tui.play import PlayApp, PlayOptions
 
 FILES = 2_000
@@ -108,6 +109,7 @@ async def drive(store: Store, rounds: int) -> None:
     """All that is measured."""
     started = spent()
     app = PlayApp(PlayedRun(store, store.runs.get(RUN)), PlayOptions())
+    spare_what_stays()
     async with app.run_test(size=(120, 40)) as pilot:
         meter = Meter(app, pilot)
         await meter.key("home")

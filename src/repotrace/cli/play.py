@@ -140,7 +140,8 @@ def _show_screen(
     follow: bool,
 ) -> None:
     from repotrace.read.playing import PlayedRun
-    from repotrace.tui.play import PlayOptions, play_run
+    from repotrace.tui.opening import play_run
+    from repotrace.tui.play import PlayOptions
 
     options = PlayOptions(
         step=step,

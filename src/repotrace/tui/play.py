@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 
-from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.errors import RepoTraceError
 from repotrace.read.playing import PlayedRun
 from repotrace.readable import one_line
 from repotrace.records.run import RunStatus
@@ -533,15 +533,3 @@ class PlayApp(App[None]):
 
 def _hint() -> Line:
     return [part for key, word in _HINT for part in (Span(f" {key}", "bold"), Span(f" {word} "))]
-
-
-def play_run(run: PlayedRun, options: PlayOptions) -> int:
-    """Show the screen until somebody leaves it; the exit code."""
-    if options.step is not None and run.place(options.step) is None:
-        raise RunNotFound(
-            f"Run {run.run.id} has no step {options.step}.",
-            hint=f"List its steps with: repotrace runs show {run.run.id}",
-        )
-    app = PlayApp(run, options)
-    app.run()
-    return app.return_code or 0

@@ -209,6 +209,9 @@ def test_a_file_does_for_an_id(repotrace: Shell, machine: Machine, tmp_path: Pat
     assert shown.stderr == f"imported run {RUN}\n".encode()
     assert machine("play", str(run), "--step", "1").stderr == f"this is run {RUN}\n".encode()
     assert out(machine("show", str(report), "--json")).count(BOOM_ID)
+    assert out(machine("show", RUN[:8])) == out(shown)
+    assert out(machine("show", str(run), "--markdown")).startswith("# Fix the date bug")
+    assert b"No report 'rfff'" in machine("show", "rfff").stderr
     assert json.loads(out(machine("export", str(run))))["run_id"] == RUN
     assert machine("replay", str(report)).returncode == 2
     assert machine("replay", str(report), "--yes").returncode == 0

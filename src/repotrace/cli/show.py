@@ -10,14 +10,17 @@ import typer
 from repotrace.cli.boundary import warn
 from repotrace.cli.options import (
     JsonOption,
+    Opened,
     ReportArgument,
     StoreOption,
+    named,
     open_store,
     print_json,
     say,
     the_report,
 )
-from repotrace.errors import RepoTraceError
+from repotrace.errors import ReportNotFound, RepoTraceError, RunNotFound
+from repotrace.storage import LATEST
 
 
 def show(
@@ -29,9 +32,16 @@ def show(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the fields and metadata of a report"""
+    """Print the fields and metadata of a report, or a run"""
     opened = open_store(ctx, store)
-    report = the_report(opened, report_id)
+    ref = named(opened, report_id)
+    try:
+        report = the_report(opened, ref)
+    except ReportNotFound:
+        if not _is_run(opened, ref):
+            raise
+        _show_run(ctx, opened, ref, markdown=markdown, as_json=as_json)
+        return
     if markdown:
         from repotrace.report import format_report
 
@@ -64,3 +74,28 @@ def show(
     console(color=opened.color).print(
         report_view(report, occurrences, verdicts, now=datetime.now(UTC))
     )
+
+
+def _is_run(opened: Opened, ref: str) -> bool:
+    if ref == LATEST:
+        return False
+    opened.store.runs.ingest()
+    try:
+        return bool(opened.store.runs.resolve(ref))
+    except RunNotFound:
+        return False
+
+
+def _show_run(
+    ctx: typer.Context, opened: Opened, ref: str, *, markdown: bool, as_json: bool
+) -> None:
+    if not markdown:
+        from repotrace.cli.runs_show import runs_show
+
+        runs_show(ctx, ref, as_json=as_json)
+        return
+    from repotrace.runs.export.exporting import export_run
+    from repotrace.runs.export.selection import ExportOptions
+
+    page = export_run(opened.store, opened.store.runs.get(ref), "markdown", ExportOptions())
+    say(page.decode().rstrip("\n"))

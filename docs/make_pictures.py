@@ -1,6 +1,6 @@
 """Make the pictures of the screen of `play` in docs/pictures.
 
-    .venv/bin/python docs/make_pictures.py
+    .venv/bin/python docs/make_pictures.py [NAME …]
 
 The example agent is run and recorded in the folder for temporary files, `repotrace blame` asked
 for the test that it broke, and the screen driven by keys. The SVG files need nothing from the
@@ -82,7 +82,8 @@ def main() -> None:
         sys.exit(f"{folder} is in the way")
     try:
         store = record(folder)
-        for name, (size, keys) in SCREENS.items():
+        for name in sys.argv[1:] or SCREENS:
+            size, keys = SCREENS[name]
             path = PICTURES / f"play-{name}.svg"
             path.write_text(asyncio.run(picture(store, size, keys)))
             print(f"wrote {path.relative_to(ROOT)}")

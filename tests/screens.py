@@ -42,6 +42,11 @@ class Screen:
         """Write something and press Enter."""
         await self.press(*("space" if letter == " " else letter for letter in text), "enter")
 
+    async def click(self, widget: Widget, column: int, row: int) -> None:
+        """Click into a widget."""
+        await self._pilot.click(widget, offset=(column, row))
+        await self.settle()
+
     async def settle(self) -> None:
         """Wait until nothing is being read."""
         await self._pilot.pause()

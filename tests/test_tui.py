@@ -20,6 +20,8 @@ from repotrace.records.blame import Blame, BlamedStep
 from repotrace.records.events import Event
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
+from repotrace.tui.bars import TabBar
+from repotrace.tui.file_tree import FileTree
 from repotrace.tui.lines_view import LinesView
 
 
@@ -328,6 +330,21 @@ def test_tabs_are_reached_by_arrows_and_numbers(recorded: Recorded) -> None:
         assert screen.app.tab == "Tests"
 
     play(recorded.store, script)
+
+
+def test_a_mouse_does_what_keys_do(recorded: Recorded) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.click(screen.app.steps, 5, 9)
+        assert screen.number == 5
+        await screen.click(screen.app.query_one(TabBar), screen.tabs.index("Messages") + 2, 0)
+        folded = next(n for n, row in enumerate(screen.view.splitlines()) if "▸" in row)
+        await screen.click(screen.app.view, 5, folded)
+        assert "Fix the date bug" in screen.view
+        await screen.click(screen.app.query_one(TabBar), screen.tabs.index("Files") + 2, 0)
+        await screen.click(screen.app.query_one(FileTree), 5, 1)
+        assert "app/export.py" in screen.content
+
+    play(recorded.store, script, size=WIDE)
 
 
 def test_without_files_there_are_no_tabs_of_them(recorded: Recorded) -> None:

@@ -100,6 +100,16 @@ def test_what_is_not_there(repotrace: Shell) -> None:
     assert b"No state" in state.stderr
 
 
+def test_without_git_it_is_said(repotrace: Shell, tmp_path: Path) -> None:
+    for words in (("diff", "--step", "1"), ("restore", "--step", "1")):
+        done = repotrace("runs", *words, env={"PATH": str(tmp_path / "nothing")})
+        assert done.returncode == 2
+        assert done.stderr.decode().splitlines() == [
+            "repotrace: git could not be started.",
+            "  Is git installed?",
+        ]
+
+
 def test_a_terminal_gets_colours_and_a_summary(repotrace: Shell) -> None:
     done = repotrace("--color", "always", "runs", "diff", "--step", "1")
     assert b"\x1b[" in done.stdout
@@ -110,15 +120,18 @@ def test_a_terminal_gets_colours_and_a_summary(repotrace: Shell) -> None:
 
 def test_restoring_into_a_folder(repotrace: Shell) -> None:
     done = repotrace("runs", "restore", "--step", "1")
-    assert done.stdout.decode() == f"wrote {RUN}-step-1\n"
+    assert done.stdout.decode() == f"wrote ../work-{RUN}-step-1\n"
     assert done.stderr.decode().splitlines() == [
         f"step 1 of {RUN}: 1 file",
         "not in the state: .env (secret)",
     ]
-    assert (repotrace.cwd / f"{RUN}-step-1" / "a.txt").read_text() == "one\n2\n"
-    again = repotrace("runs", "restore", "--step", "1")
+    folder = repotrace.cwd.with_name(f"work-{RUN}-step-1")
+    assert (folder / "a.txt").read_text() == "one\n2\n"
+    assert not list(repotrace.cwd.glob("*step*"))
+    (repotrace.cwd / "below").mkdir()
+    again = repotrace("runs", "restore", "--step", "1", cwd=repotrace.cwd / "below")
     assert again.returncode == 2
-    assert b"is not empty" in again.stderr
+    assert f"../../work-{RUN}-step-1 is not empty" in again.stderr.decode()
 
 
 def test_a_restore_in_place_and_its_undo(repotrace: Shell) -> None:

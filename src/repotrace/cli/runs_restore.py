@@ -28,6 +28,7 @@ from repotrace.runs.checkpoints import find_checkpoint
 from repotrace.runs.paths import PathFilter, shown_path
 from repotrace.runs.restore import (
     Restored,
+    folder_beside,
     lacking,
     refuse_busy,
     restore_in_place,
@@ -121,7 +122,7 @@ def runs_restore(
             on_safety=tell,
         )
     else:
-        folder = into if into is not None else Path(wanted.folder)
+        folder = into if into is not None else _beside(wanted.folder)
         done = restore_into(opened.store, wanted.state_id, folder, paths=chosen, dry_run=dry_run)
     opened.store.close()
     if as_json:
@@ -146,6 +147,12 @@ def _wanted(opened: Opened, ref: str, step: int | None, state: str | None) -> _W
         known,
         lacking(opened.store, run, known.state_id),
     )
+
+
+def _beside(name: str) -> Path:
+    """The usual folder, as it is called from here."""
+    usual = folder_beside(workspace_for(Path.cwd(), os.environ), name)
+    return Path(os.path.relpath(usual))
 
 
 def _workspace(opened: Opened, run: Run | None, *, force: bool) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -226,7 +227,8 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
     if run.pinned:
         yield "pinned", "yes"
     for name, value in run.attributes.items():
-        yield one_line(name.replace("_", " "), _NAMES[1]), one_line(_plain(value), 300)
+        words = _as_typed(value) if name == "command" else _plain(value)
+        yield one_line(name.replace("_", " "), _NAMES[1]), one_line(words, 300)
 
 
 def branch_lines(branches: Iterable[Branch]) -> Iterator[Line]:
@@ -242,6 +244,11 @@ def branch_lines(branches: Iterable[Branch]) -> Iterator[Line]:
             Span(result, style),
             Span(f"  {count(branch.run.totals.steps, 'step')}{changed}"),
         ]
+
+
+def _as_typed(command: Any) -> str:
+    """A command as it is typed into a shell."""
+    return shlex.join(map(str, command)) if isinstance(command, list) else _plain(command)
 
 
 def _plain(value: Any) -> str:

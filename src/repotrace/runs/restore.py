@@ -99,6 +99,12 @@ def undo_command(state_id: str) -> str:
     return f"repotrace runs restore --state {state_id} --in-place"
 
 
+def folder_beside(workspace: Path, name: str) -> Path:
+    """Where files go that nobody gave a place: in the work tree, its states would hold them too,
+    and its tests would be found twice."""
+    return workspace.with_name(f"{workspace.name}-{name}") if workspace.name else Path(name)
+
+
 def restore_into(
     store: Store,
     state_id: str,

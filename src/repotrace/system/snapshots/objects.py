@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from repotrace.system.git import git_environment
+from repotrace.system.git import GitError, git_environment
 from repotrace.system.snapshots.plumbing import PRIVATE
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -81,14 +81,17 @@ class _Companion:
         # After a fork the pipes are shared with the parent; a child starts its own.
         if process is not None and process.poll() is None and self._owner == os.getpid():
             return process
-        self._process = subprocess.Popen(
-            self._command,
-            env={**git_environment(), **PRIVATE},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env={**git_environment(), **PRIVATE},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GitError("git could not be started.", hint="Is git installed?") from error
         self._owner = os.getpid()
         return self._process
 

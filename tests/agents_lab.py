@@ -107,6 +107,7 @@ def command(lab: Lab, agent: str, home: Path, port: int) -> tuple[list[str], dic
     if agent == "codex":
         (home / ".codex").mkdir(exist_ok=True)
         (home / ".codex" / "config.toml").write_text(_CODEX.format(base=base))
+        (home / ".codex" / "auth.json").write_text('{"OPENAI_API_KEY": "sk-test"}')
         return [program, "exec", "--json", PROMPT], {
             "OPENAI_API_KEY": "sk-test",
             "CODEX_API_KEY": "sk-test",
@@ -172,13 +173,7 @@ model = "gpt-5.5"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
-model_provider = "scripted"
-
-[model_providers.scripted]
-name = "scripted"
-base_url = "{base}/v1"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses"
+openai_base_url = "{base}/v1"
 
 [analytics]
 enabled = false

@@ -8,6 +8,7 @@ from typing import Any
 
 from importing import AIDER
 
+from repotrace.agents import agent
 from repotrace.importers import importer
 from repotrace.records.events import Event, Kind
 from repotrace.runs.growing import spans
@@ -110,3 +111,16 @@ def test_without_a_wire_a_transcript_stays_as_it_is(store: Store) -> None:
     store.runs.add_events([event(Kind.RUN_STARTED, 1, source="codex")])
     told = [event(Kind.LLM, 2, id="m1", step_id="t1", response="x")]
     assert list(WireCalls.of(store, RUN).compared(told)) == told
+
+
+def test_the_provider_that_codex_was_set_to_is_asked_through_the_relay(tmp_path: Path) -> None:
+    told = agent("codex").proxy.upstream
+    assert told is not None
+    environ = {"CODEX_HOME": str(tmp_path)}
+    assert told(environ) is None
+    config = tmp_path / "config.toml"
+    config.write_text('model = "x"\nopenai_base_url = "http://127.0.0.1:1/v1"\n')
+    assert told(environ) == "openai=http://127.0.0.1:1/v1"
+    for other in ('model = "x"\n', "openai_base_url = 5\n", "= broken"):
+        config.write_text(other)
+        assert told(environ) is None

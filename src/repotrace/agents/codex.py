@@ -52,6 +52,19 @@ HOOKS = Hooks(
     advice="Codex runs new hooks once you have trusted them; it asks when it starts next",
 )
 
+
+def configured(environ: Mapping[str, str]) -> str | None:
+    """The provider that Codex's settings name in place of OpenAI's own address."""
+    import tomllib
+
+    path = folder_of(environ, "CODEX_HOME", ".codex") / "config.toml"
+    try:
+        address = tomllib.loads(path.read_text()).get("openai_base_url")
+    except (OSError, ValueError):
+        return None
+    return f"openai={address}" if isinstance(address, str) and address else None
+
+
 AGENT = Agent(
     "codex",
     "Codex",
@@ -59,7 +72,7 @@ AGENT = Agent(
     TOOLS,
     sessions,
     # It does not look at OPENAI_BASE_URL.
-    Proxied(("-c", 'openai_base_url="{openai}"')),
+    Proxied(("-c", 'openai_base_url="{openai}"'), upstream=configured),
     HOOKS,
     headless=("codex", "exec", "--full-auto", "{prompt}"),
 )

@@ -74,6 +74,8 @@ class Proxied(NamedTuple):
     arguments: tuple[str, ...] = ()
     """Stand behind the name of its program; `{openai}` and the like are addresses."""
     environment: Mapping[str, str] = {}
+    upstream: Callable[[Mapping[str, str]], str | None] | None = None
+    """The provider that its own settings name, as `--upstream` takes it; gets the environment."""
 
 
 class Hooks(NamedTuple):

@@ -20,6 +20,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from repotrace import config
+from repotrace.agents import agent
 from repotrace.errors import RepoTraceError
 from repotrace.journal import Journal, message_of
 from repotrace.records.command import CommandSpec
@@ -294,7 +295,7 @@ class Recording:
             journal=self._journal,
             agent=self.agent,
             environ=self._wish.environ,
-            upstream=self._wish.upstream,
+            upstream=self._wish.upstream or self._configured_upstream(),
             look=self._looker.look,
             folder=self._wish.cwd,
         )
@@ -302,6 +303,13 @@ class Recording:
         self._env, self._argv = self._wire.for_child(self._env, self._argv)
         self.added = list(self._wire.added)
         self._recorder.update(attributes={WIRE: True})
+
+    def _configured_upstream(self) -> str | None:
+        """The provider that the agent's own settings name."""
+        if self.agent is None:
+            return None
+        told = agent(self.agent).proxy.upstream
+        return None if told is None else told(self._wish.environ)
 
     def _started(self, pid: int) -> None:
         self._pid = pid

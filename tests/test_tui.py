@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from reading import BROKEN, FIXED, LEAP, REASON, SIMPLE, TASK, Recorded, project, record
-from recording import NOON, RUN, event
+from recording import NOON, RUN, event, traces
 from running import plain_git
 from screens import NARROW, WIDE, Screen, play, rows
 
 from repotrace.records.blame import Blame, BlamedStep
 from repotrace.records.events import Event
+from repotrace.records.run import ExecutionTrace
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 from repotrace.tui.bars import TabBar
@@ -671,3 +676,32 @@ def test_ten_thousand_steps_are_listed_and_reached(tmp_path: Path) -> None:
         assert "5000 ✓ do 5000" in screen.steps
 
     play(store, script, size=NARROW)
+
+
+KEYS = (
+    *"npjlfdetETm/yrx1234567?",
+    *("enter", "tab", "escape", "up", "down", "left", "right", "pageup", "pagedown", "home", "end"),
+    *("space", "shift+tab", "backspace"),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    traces(),
+    st.lists(st.sampled_from(KEYS), max_size=40),
+    st.sampled_from([NARROW, WIDE, (20, 5), (3, 2)]),
+)
+def test_no_run_and_no_keys_break_it(
+    trace: ExecutionTrace, keys: list[str], size: tuple[int, int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        store = Store(Path(folder) / "home")
+        store.runs.save(trace)
+
+        async def script(screen: Screen) -> None:
+            for key in keys:
+                await screen.press(key)
+                assert not set(screen.all) & {"\x1b", "\r", "\x07", "\x9b", "\u202e"}
+
+        play(store, script, size=size)

@@ -60,7 +60,7 @@ def main() -> None:
         sys.exit(error.message)
     os.chdir(folder)
     print(InvoiceAgent(ScriptedModel(SCRIPT)).work(TASK))
-    print(f"\nLook at it:\n  cd {folder}\n  repotrace runs show\n  repotrace play --step 7")
+    print(f"\nLook at it:\n  cd {folder}\n  repotrace runs show\n  repotrace play --step 8")
 
 
 if __name__ == "__main__":

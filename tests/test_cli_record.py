@@ -78,6 +78,8 @@ def test_a_command_has_its_streams_and_exit_code(repotrace: Shell) -> None:
     assert (done.returncode, done.stdout) == (bare.returncode, bare.stdout)
     first, middle, last = done.stderr.decode().splitlines()
     run = the_run(repotrace)
+    shown = repotrace("runs", "show").stdout.decode()
+    assert f"sh -c {shlex.quote(script)}" in " ".join(shown.split())
     assert middle.encode() + b"\n" == bare.stderr
     assert first == f"recording {run['run']['id']} · kept in .git/repotrace"
     assert last == f"recorded {run['run']['id']} · 0 steps · repotrace play"

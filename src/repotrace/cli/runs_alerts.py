@@ -23,7 +23,7 @@ def runs_alerts(
     ctx: typer.Context,
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN...]", help="Runs to look at (default: latest)"),
+        typer.Argument(metavar="RUN", help="Runs to look at (default: latest)"),
     ] = None,
     rules: Annotated[
         Path | None,
@@ -40,7 +40,9 @@ def runs_alerts(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look runs over for what is suspicious; exit with 1 if something is
+    """Look runs over for what somebody should see
+
+    Exits with 1 if there is something.
 
     A test that broke, edits that nobody tested, a claim that the tests pass, a weakened test, a
     secret, too many retries, … docs/alerts.md lists the rules and how to set them.

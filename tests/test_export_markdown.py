@@ -16,12 +16,14 @@ from reading import LEAP, project, record
 from recording import NOON, RUN, event, step
 from reporting import BOOM, command_run, report_of
 
+from repotrace.records.blame import Blame
 from repotrace.records.bug import BugReport
 from repotrace.records.command import Output
-from repotrace.runs.export.exporting import export_report, export_run
+from repotrace.runs.export.exporting import Format, export_report, export_run
 from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.receiving import is_ours, receive
 from repotrace.storage import Store
+from repotrace.storage.memo import KeptVerdict
 
 ISSUE = 65_536
 
@@ -66,6 +68,23 @@ def tags(text: str) -> list[str]:
 @pytest.fixture
 def recorded(tmp_path: Path) -> Store:
     return record(project(tmp_path / "invoice")).store
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_a_mistyped_test_is_none_that_broke(recorded: Store, form: Format) -> None:
+    blame = Blame(
+        id="b1", run_id=RUN, test="tests/mistyped.py::x", command="pytest -q", reason="none",
+        verdict="no-such-test", named=False, until=6, created_at=NOON,
+    )  # fmt: skip
+    mistyped = KeptVerdict(
+        "b1", RUN, blame.test, "no-such-test", NOON, blame.model_dump(mode="json")
+    )
+    run = recorded.runs.get(RUN)
+    before = export_run(recorded, run, form, ExportOptions()).decode()
+    recorded.memo.keep_verdict(mistyped)
+    after = export_run(recorded, run, form, ExportOptions()).decode()
+    assert "mistyped" not in after
+    assert after.count("What broke it") == before.count("What broke it")
 
 
 def test_it_tells_what_happened(recorded: Store) -> None:

@@ -129,8 +129,11 @@ class Selection:
 
     @cached_property
     def blames(self) -> list[Blame]:
-        """The verdicts as records."""
-        return [Blame.model_validate(kept.record) for kept in self.verdicts]
+        """The verdicts as records; none on names that were mistyped."""
+        from repotrace.runs.blame_record import NO_TEST
+
+        told = (kept for kept in self.verdicts if kept.verdict != NO_TEST)
+        return [Blame.model_validate(kept.record) for kept in told]
 
     def _own[T: Any](self, parts: Iterable[T]) -> list[T]:
         if self._all:

@@ -55,7 +55,8 @@ _PACE = 0.004
 _SHORT = 0.05
 """Seconds that a look may take without a pause after it."""
 _SEARCH = (0.1, 1.0)
-"""Seconds between two searches for transcripts: before one is found, and then."""
+"""Seconds between two searches for transcripts: at first, and once one is found or is late."""
+_EARLY = 10.0
 _JOIN = 2.0
 """Seconds between two joinings, at least."""
 _SHARE = 10
@@ -325,14 +326,15 @@ class Recording:
     def _follow(self) -> None:
         """Look at the files whenever a transcript has grown."""
         sizes: dict[Path, Any] = {}
-        next_search = 0.0
+        next_search, begun = 0.0, time.monotonic()
         while not self._stop.wait(_PACE):
             now = time.monotonic()
             if now >= next_search:
                 with suppress(Exception):
                     self._search()
                 took = time.monotonic() - now
-                usual = _SEARCH[1 if self._sessions.found else 0]
+                is_early = now - begun < _EARLY and not self._sessions.found
+                usual = _SEARCH[0 if is_early else 1]
                 next_search = time.monotonic() + max(usual, took * _SHARE)
             grown = False
             for found in list(self._sessions.found.values()):

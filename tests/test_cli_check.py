@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -97,6 +98,10 @@ def test_the_work_tree_against_a_commit(agent: AgentRun) -> None:
     assert done.returncode == 1, done.stderr
     assert f"{HALF}  passed before and fails now" in out
     assert "1 of 2 hunks" in out
+    done = repotrace("check", "--base", "HEAD", "--test-cmd", PYTEST, "--format", "github")
+    found = re.search(r"passes on the base .(\d+)/\1., fails on the final state", str(done.stdout))
+    assert found is not None, done.stdout
+    assert b"state 0" not in done.stdout
     done = repotrace("check", "--base", "nowhere", "--test-cmd", PYTEST)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"'nowhere' is no commit" in done.stderr

@@ -78,6 +78,11 @@ def step_words(entry: CheckedTest) -> str:
 
 def blame_words(blame: Blame) -> str:
     """`step 7 (edit src/a.py), proven`, or why no step is named."""
+    if blame.named and not blame.steps and not blame.run_id and blame.breaks:
+        found = blame.breaks[0]
+        passed, failed = found.passed + found.given_passed, found.failed + found.given_failed
+        proof = f"passes on the base ({passed}/{passed}), fails on the final state"
+        return f"{blame.verdict}: {proof} ({failed}/{failed}); by chance {found.chance}"
     if not blame.named or not blame.steps:
         return f"{blame.verdict}: {blame.reason}"
     named = [f"step {step.number} ({step.description or step.step_type})" for step in blame.steps]

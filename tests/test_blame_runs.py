@@ -385,6 +385,19 @@ def test_a_stretch_that_cannot_be_imported(agent: AgentRun) -> None:
     assert found.exit_code == 2
 
 
+def test_the_same_change_once_more(plain: AgentRun) -> None:
+    """Made, undone, and made again where the search does not look: the last time counts."""
+    for number in range(1, 22):
+        texts = {2: "bad\n", 8: "good\n", 13: "bad\n"}
+        if number in texts:
+            plain.write("value.txt", texts[number])
+        else:
+            plain.write("other.txt", f"{number}\n")
+    plain.end()
+    found = plain.blame(command=GREP)
+    assert (found.verdict, steps(found), found.first_broken) == ("necessary", [13], (2,))
+
+
 def test_the_step_of_a_range_that_made_the_hunk(plain: AgentRun) -> None:
     """None of the states between can be run, and still one hunk of them breaks it."""
     plain.write("value.txt", f"{SOURCE}good\n{SOURCE}")

@@ -25,6 +25,9 @@ from repotrace.blame.search import End, Ended, Need, Outcome, Sight, Trial
 type Hunks = Callable[[Candidate, Candidate], Sequence[str]]
 """The ids of the hunks that lead from one state to the other, in an order that makes sense."""
 
+type Lacks = Callable[[Sequence[str], Candidate], bool]
+"""Whether the files of a state have some of the hunks undone."""
+
 type Steps[T] = Generator[Need, None, T]
 """Yields what has to be run, and returns what came of it."""
 
@@ -57,6 +60,7 @@ class Inquiry:
         *,
         tests: str,
         hunks: Hunks | None,
+        lacks: Lacks | None = None,
     ) -> None:
         self._candidates = candidates
         self._memo = memo
@@ -64,6 +68,7 @@ class Inquiry:
         self._account = account
         self._tests = tests
         self._hunks = hunks
+        self._lacks = lacks
         self._versions = {one.state_id: one.tests for one in candidates}
 
     def subject(
@@ -139,6 +144,12 @@ class Inquiry:
             found = self._break_of(trial, ended)
             if found.confirmed:
                 found = yield from self._reduced(found, trial, tests, undone)
+                if not undone and (yield from self._repaired(found, tests)):
+                    trial, ended = yield from self._search(tests)
+                    if ended.end is not End.FLIP:
+                        return self._plain(trial, ended)
+                    first = yield from self._first_broken(tests)
+                    continue
                 undone = (*undone, (found.boundary.fails, found.hunks or ()))
                 if self._plan.undo and found.hunks:
                     found = yield from self._undone(found, tests, undone)
@@ -225,6 +236,22 @@ class Inquiry:
             smallest, minimal = done.value, True
         found = replace(found, hunks=smallest, hunks_of=len(hunks), minimal=minimal)
         return replace(found, verdict=_verdict_of(found))
+
+    def _repaired(self, found: Break, tests: str) -> Steps[bool]:
+        """Whether a later state without the hunks passes: they were undone, and made once more.
+
+        To undo them on the final state would help then, and still another step made them.
+        """
+        later = self._candidates[found.boundary.fails + 1 :]
+        if self._lacks is None or not found.hunks:
+            return False
+        without = [one for one in later if self._lacks(found.hunks, one)]
+        if not without:
+            return False
+        last = without[-1]
+        subject = self.subject(last.state_id, tests)
+        seen = yield from self._observe(subject, Purpose.SCAN, index=last.index)
+        return bool(seen) and all(one.passed for one in seen)
 
     def _undone(self, found: Break, tests: str, undone: Undone) -> Steps[Break]:
         """With what comes of undoing it, and all before it, on the final state."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from repotrace.blame.candidates import Candidate
 from repotrace.blame.evidence import Memo, Observation, Probe, Subject
 from repotrace.blame.finding import Finding, Progress
-from repotrace.blame.investigation import CHANGED, Account, Hunks, Inquiry
+from repotrace.blame.investigation import CHANGED, Account, Hunks, Inquiry, Lacks
 from repotrace.blame.plan import Plan
 from repotrace.blame.search import Need, Outcome
 
@@ -34,14 +34,15 @@ class Searcher:
         plan: Plan | None = None,
         tests: str = "",
         hunks: Hunks | None = None,
+        lacks: Lacks | None = None,
     ) -> None:
         """The last candidate is the state on which the test fails.
 
         `memo` holds what is known already: executions, and results of the run itself, marked as
         `given`, each for the subject that it is true of: `subject` tells its name. `tests` is
         the state whose test files lie over all others, as a rule the last one; empty: each has
-        its own. `hunks` is asked when a break is proven; without it nothing is reduced. Raises
-        ValueError without candidates.
+        its own. `hunks` is asked when a break is proven; without it nothing is reduced. `lacks`
+        tells of a state whether hunks are undone in it. Raises ValueError without candidates.
         """
         if not candidates:
             raise ValueError("a search needs at least one state")
@@ -51,7 +52,13 @@ class Searcher:
         self._tests = tests
         self._account = Account()
         self._inquiry = Inquiry(
-            self._candidates, self.memo, self.plan, self._account, tests=tests, hunks=hunks
+            self._candidates,
+            self.memo,
+            self.plan,
+            self._account,
+            tests=tests,
+            hunks=hunks,
+            lacks=lacks,
         )
         self._steps = self._inquiry.run()
         self._need: Need | None = None

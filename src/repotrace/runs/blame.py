@@ -29,6 +29,7 @@ from repotrace.records.run import FAILING, OutcomeOrigin, Run
 from repotrace.runs.agent_tests import AgentTests, Sighting
 from repotrace.runs.blame_record import Account, blame_of
 from repotrace.runs.executions import Bench
+from repotrace.runs.hunk_origins import is_undone
 from repotrace.runs.observing import observed, of_outcomes
 from repotrace.runs.sides import Sides, sides_of_run
 from repotrace.runs.step_facts import StepFacts
@@ -153,6 +154,7 @@ class Blaming:
             plan=plan or self.options.plan,
             tests=tests,
             hunks=lambda before, after: self._hunks(before, after),
+            lacks=lambda hunks, candidate: self._lacks(hunks, candidate),
         )
         for subject, observation in self._given(sightings, candidates):
             memo.add(subject, observation)
@@ -302,6 +304,14 @@ class Blaming:
     def _hunks(self, before: Candidate, after: Candidate) -> list[str]:
         changes = self.bench.subjects.changes(before.state_id, after.state_id, tests=False)
         return [change.id for change in changes]
+
+    def _lacks(self, hunks: Sequence[str], candidate: Candidate) -> bool:
+        read = self.bench.store.snapshots.read
+        for change in map(self.bench.subjects.change, hunks):
+            states = change.before, change.after, candidate.state_id
+            if is_undone(change.hunk, *(read(state, change.path) for state in states)):
+                return True
+        return False
 
     # --- Executing --------------------------------------------------------------------------
 

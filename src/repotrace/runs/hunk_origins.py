@@ -1,4 +1,4 @@
-"""Which of several steps made a hunk: of states that cannot be run, the files still tell."""
+"""Which step made a hunk, and where it is undone: of states that were not run, the files tell."""
 
 from __future__ import annotations
 
@@ -33,6 +33,19 @@ def made_at(hunk: Hunk | None, contents: Sequence[bytes | None]) -> int | None:
             and _comes(gone, texts[-1], after, before)
         ]
     return places[0] if len(places) == 1 else None
+
+
+def is_undone(
+    hunk: Hunk | None, before: bytes | None, after: bytes | None, now: bytes | None
+) -> bool:
+    """Whether a file does not have the hunk any more that led from `before` to `after`."""
+    if hunk is None:
+        return now == before
+    old, new, present = (split_lines(content or b"") for content in (before, after, now))
+    gone = old[hunk.start : hunk.end]
+    if hunk.lines and _count(hunk.lines, present) >= _count(hunk.lines, new):
+        return False
+    return not gone or _count(gone, present) > _count(gone, new)
 
 
 def _comes(

@@ -49,6 +49,16 @@ def test_check_and_blame(agent: AgentRun) -> None:
     assert json.loads(done.stdout)["blames"][0]["steps"][0]["number"] == 2
 
 
+def test_the_run_may_be_named_anywhere(agent: AgentRun) -> None:
+    repotrace = agent.shell
+    first = json.loads(repotrace("runs", "show", "--json").stdout)["run"]["id"]
+    done = repotrace("record", "--", "sh", "-c", "echo a note > NOTES")
+    assert done.returncode == 0, done.stderr
+    for words in ((HALF, first), (HALF, first[:9]), (first, HALF)):
+        done = repotrace("blame", *words, "--no-reduce", "--test-cmd", PYTEST)
+        assert done.stdout.decode().startswith(f"{HALF}\n  broken by  step 2"), words
+
+
 def test_from_a_folder_below(agent: AgentRun) -> None:
     repotrace = agent.shell
     below = agent.workspace / "tests"

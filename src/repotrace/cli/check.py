@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -143,17 +144,28 @@ def check(
 def split_words(
     opened: Opened, words: list[str], *, allow_run: bool = True
 ) -> tuple[str | None, list[str]]:
-    """The run that the first word names, if it names one, and the tests."""
+    """The run that the first word names, or else a later one, and the tests."""
     if not words or not allow_run:
         return None, [_from_the_root(test) for test in words]
     first = named(opened, words[0])
     if first != words[0]:
         return first, [_from_the_root(test) for test in words[1:]]
     is_run = first == LATEST or _RUN_ID.fullmatch(first) is not None
-    if not is_run and "/" not in first and "::" not in first and not Path(first).exists():
-        is_run = opened.store.runs.named(first) is not None
-    ref, tests = (first, words[1:]) if is_run else (None, words)
+    ref = first if is_run else next((word for word in words if _is_run(opened, word)), None)
+    tests = list(words)
+    if ref is not None:
+        tests.remove(ref)
     return ref, [_from_the_root(test) for test in tests]
+
+
+def _is_run(opened: Opened, word: str) -> bool:
+    if "/" in word or "::" in word or Path(word).exists():
+        return False
+    if word == LATEST or _RUN_ID.fullmatch(word) or opened.store.runs.named(word) is not None:
+        return True
+    with suppress(RepoTraceError):
+        return bool(opened.store.runs.resolve(word))
+    return False
 
 
 def _from_the_root(test: str) -> str:

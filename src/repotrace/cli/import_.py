@@ -222,7 +222,9 @@ def _damage(run: Summary) -> Iterator[tuple[str, str]]:
     counts = run.damage
     lines = [f"{counts[name]} {name}" for name in ("broken", "torn") if counts.get(name)]
     if lines:
-        yield "lost", f"{', '.join(lines)} lines of the transcript"
+        lost = sum(counts.get(name, 0) for name in ("broken", "torn"))
+        noun = "line" if lost == 1 else "lines"
+        yield "lost", f"{', '.join(lines)} {noun} of the transcript"
     unknown = counts.get("unknown") or {}
     if unknown:
         kinds = ", ".join(f"{name} ({count})" for name, count in list(unknown.items())[:8])

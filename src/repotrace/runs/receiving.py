@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
 from repotrace.filestate import held_files
+from repotrace.importers import is_transcript
 from repotrace.journal import redacted
 from repotrace.records.blame import Blame
 from repotrace.records.bug import SCHEMA_VERSION, BugReport
@@ -105,7 +106,7 @@ def _form(path: Path) -> str | None:
         with path.open("rb") as file:
             head = file.read(_HEAD)
             if head.startswith(_ZIP):
-                return "bundle"
+                return None if is_transcript(path) else "bundle"  # logs of Inspect are packed too
             if _RUN.match(head):
                 return "run"
             if _REPORT.match(head):

@@ -8,11 +8,10 @@ in what there is by then.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from repotrace.runs.rebuilding import NOWHERE, Base, Change, Rebuilding
 from repotrace.runs.sessions import written
 from repotrace.runs.wire_matching import WireCalls
 from repotrace.storage import Store
+from repotrace.storage.files import held_alone
 from repotrace.storage.joins import Look, Transcript
 from repotrace.system.snapshots.rebuild import Rebuilder
 
@@ -108,21 +108,10 @@ def join(store: Store, run: Run, *, wait: bool = False) -> bool:
         return True
 
 
-@contextmanager
-def _alone(home: Path, *, wait: bool) -> Iterator[bool]:
+def _alone(home: Path, *, wait: bool) -> AbstractContextManager[bool]:
     """Whether no other process joins runs of this home."""
-    descriptor = os.open(home / "joining.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:  # a file system without locks
-            pass
-        yield True
-    finally:
-        os.close(descriptor)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    return held_alone(os.open(home / "joining.lock", flags, 0o600), wait=wait)
 
 
 def _name_calls(store: Store, run: Run, transcript: Transcript) -> None:

@@ -135,3 +135,22 @@ def _temporary(path: Path, data: bytes, mode: int) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def held_alone(descriptor: int, *, wait: bool) -> Iterator[bool]:
+    """Whether this process alone holds the lock of an open file, which is closed at the end.
+
+    `wait`: until others let go of it. On a file system without locks everybody holds it.
+    """
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass
+        yield True
+    finally:
+        os.close(descriptor)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
@@ -24,6 +24,7 @@ from repotrace.records.events import JOURNAL_SUFFIX, Kind
 from repotrace.storage import attribution, totals
 from repotrace.storage.attribution import OperationsOf
 from repotrace.storage.database import Database
+from repotrace.storage.files import held_alone
 from repotrace.storage.intake import Intake
 from repotrace.storage.rows import Unusable, integer, moment
 from repotrace.storage.texts import to_json
@@ -158,21 +159,10 @@ def _has_files(folder: Path) -> bool:
         return False
 
 
-@contextmanager
-def _reading_lock(folder: Path, *, wait: bool) -> Iterator[bool]:
+def _reading_lock(folder: Path, *, wait: bool) -> AbstractContextManager[bool]:
     """Whether this process may read the folder, alone."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:  # a file system without locks
-            pass
-        yield True
-    finally:
-        os.close(descriptor)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    return held_alone(os.open(folder, flags), wait=wait)
 
 
 def _known_files(database: Database, folders: Iterable[Path]) -> list[_File]:

@@ -435,8 +435,9 @@ def test_the_files_after_a_step_are_written_where_one_says(
         await screen.press("r")
         assert screen.asks
         await screen.press("enter")
-        assert screen.foot.startswith(f"wrote {RUN}-step-3  1 file")
-        assert (tmp_path / f"{RUN}-step-3" / "app" / "export.py").read_bytes() == BROKEN
+        beside = recorded.workspace.with_name(f"{recorded.workspace.name}-{RUN}-step-3")
+        assert screen.foot.startswith(f"wrote {beside}  1 file")
+        assert (beside / "app" / "export.py").read_bytes() == BROKEN
         await screen.press("r", "ctrl+u")
         await screen.type("full")
         assert "full is not empty" in screen.foot

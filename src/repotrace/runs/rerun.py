@@ -22,7 +22,7 @@ from repotrace.records.command import CommandSpec
 from repotrace.records.run import ExecutionStep, Run
 from repotrace.runs.compare import compare_runs
 from repotrace.runs.moving import Moving, environments_of
-from repotrace.runs.restore import lacking, restore_into, state_of_step
+from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
 from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
@@ -191,8 +191,7 @@ def _command(
 
 def _folder_beside(workspace: Path | None, run: Run, step: int) -> Path:
     """A new folder beside the workspace, so that it is in nobody's work tree."""
-    beside = workspace if workspace is not None else Path.cwd()
-    usual = beside.with_name(f"{beside.name}-{run.id}-step-{step}")
+    usual = folder_beside(workspace or Path.cwd(), f"{run.id}-step-{step}")
     folder, number = usual, 2
     while os.path.lexists(folder):
         folder, number = usual.with_name(f"{usual.name}-{number}"), number + 1

@@ -21,7 +21,7 @@ from repotrace.records.run import RunStatus
 from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
 from repotrace.render.play import run_title
-from repotrace.runs.restore import lacking, restore_into, state_of_step
+from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
@@ -479,7 +479,8 @@ class PlayApp(App[None]):
             self._restore(state_id, quality, text)
 
         question = f"write the files after step {number} into"
-        self.query_one(Prompt).ask(question, then, given=f"{run.id}-step-{number}")
+        beside = folder_beside(Path(run.workspace or Path.cwd()), f"{run.id}-step-{number}")
+        self.query_one(Prompt).ask(question, then, given=str(beside))
 
     @work(exclusive=True, group="restore")
     async def _restore(self, state_id: str, quality: str, text: str) -> None:

@@ -100,7 +100,8 @@ def test_an_interrupt_ends_both(agent: AgentRun, tmp_path: Path) -> None:
     agent.edit("money.py", "a // 2", "a // 3")
     agent.end()
     pids = tmp_path / "pids"
-    line = f"echo $$ >> {shlex.quote(str(pids))}; sleep 600"
+    # A shell may miss an interrupt while it starts a program; one that becomes it does not.
+    line = f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 600"
     process = agent.shell.start("check", "--jobs", "2", "--test-cmd", line)
     deadline = time.monotonic() + 60
     while not pids.exists() or len(pids.read_text().split()) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -317,7 +318,7 @@ def test_the_status_tells_what_keeps_from_recording(tmp_path: Path) -> None:
 
 
 def our_program() -> str:
-    return our_command("codex").split(" ")[2].strip("'")
+    return shlex.split(our_command("codex"))[2]
 
 
 def json_error(text: str) -> str:

@@ -205,7 +205,7 @@ def _description(told: Heard) -> str:
     title = next((line for name in _TITLES if (line := _line(given.get(name)))), "")
     if _TYPES.get(told.tool) == "command" and title:
         return title
-    return f"{told.tool} {title}".strip()[:_LONGEST]
+    return f"{' '.join(told.tool.split())} {title}".strip()[:_LONGEST]
 
 
 def _line(value: Any) -> str:

@@ -93,7 +93,12 @@ def test_a_session_is_the_same_byte_for_byte(repotrace: Shell) -> None:
 
 @needs_bash
 def test_it_stops_and_goes_on_as_a_job_of_the_shell(repotrace: Shell) -> None:
-    code = "import time\nprint('working', flush=True)\nfor _ in range(6000): time.sleep(0.01)\n"
+    # A shell shows the line of a job before it gives it the terminal, and continues it then.
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGCONT, lambda *_: print('again', flush=True))\n"
+        "print('working', flush=True)\nfor _ in range(6000): time.sleep(0.01)\n"
+    )
     (repotrace.home / "sleeper.py").write_text(code)
     python = shlex.quote(sys.executable)
     line = f"{python} -m repotrace record -- {python} {shlex.quote(str(repotrace.home))}/sleeper.py"
@@ -109,7 +114,7 @@ def test_it_stops_and_goes_on_as_a_job_of_the_shell(repotrace: Shell) -> None:
         keyboard.read_until(b"Stopped")
         keyboard.read_until(b"READY ")
         _type(keyboard, "fg")
-        keyboard.read_until(b"sleeper.py")
+        keyboard.read_until(b"again\r\n")
         keyboard.type(b"\x03")
         keyboard.read_until(b"recorded r")
         keyboard.read_until(b"READY ")

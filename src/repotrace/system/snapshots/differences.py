@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from repotrace.system.snapshots.manifest import Manifest
@@ -129,3 +129,25 @@ def _mode_changes(
         before, after = old.mode(path, entry[0]), new.mode(path, entry[0])
         if before != after:
             yield Operation("edit", text(path), entry[1], entry[1], before, after, False, 0, 0)
+
+
+def patch(
+    git: Callable[[Sequence[str]], bytes], before: str, after: str, paths: Sequence[str]
+) -> bytes:
+    """A unified diff of two trees that `git apply` takes, of `paths` only if given."""
+    trees = (before, after, "--", *paths)
+    command = ["diff-tree", "-r", "-p", "--binary", "--full-index", "--no-ext-diff"]
+    found = git([*command, "--no-textconv", "-M", *trees])
+    if b"\nrename from " in found:
+        names = git(["diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees])
+        if _folders_replace_files(names):  # of a link that becomes a folder it applies no rename
+            return git([*command, "--no-textconv", "--no-renames", *trees])
+    return found
+
+
+def _folders_replace_files(names: bytes) -> bool:
+    """Whether one of these paths, which are ended by zeros, lies below another one."""
+    known = set(names.split(b"\0"))
+    return any(
+        path[:end] in known for path in known for end, byte in enumerate(path) if byte == 0x2F
+    )

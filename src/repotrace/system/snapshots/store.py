@@ -425,9 +425,8 @@ class SnapshotStore:
 
     def diff(self, before: str, after: str, paths: Sequence[str] = ()) -> bytes:
         """A unified diff of two states that `git apply` takes, of `paths` only if given."""
-        old, new = self.state(before), self.state(after)
-        command = ["diff-tree", "-r", "-p", "--binary", "-M", "--full-index", "--no-ext-diff"]
-        return self.git([*command, "--no-textconv", old.tree, new.tree, "--", *paths])
+        trees = (self.state(before).tree, self.state(after).tree)
+        return differences.patch(self.git, *trees, paths)
 
     def materialise(self, state_id: str, folder: Path) -> None:
         """Makes `folder`, which must be new or empty, the state: bytes, links and modes."""

@@ -295,6 +295,20 @@ def test_a_checkpoint_names_a_step(repotrace: Shell) -> None:
     assert repotrace("runs", "checkpoint", "two\nlines").returncode == 2
 
 
+def test_checkpoints_stand_for_steps_of_a_diff(repotrace: Shell) -> None:
+    assert repotrace("runs", "checkpoint", "--label", "good", RUN, "--step", "1").returncode == 0
+    assert repotrace("runs", "checkpoint", "--label", "end", RUN).returncode == 0
+    last = json.loads(repotrace("runs", "checkpoint", "end", RUN, "--json").stdout)["step_number"]
+    named = repotrace("runs", "diff", RUN, "--from-step", "good", "--to-step", "end")
+    numbered = repotrace("runs", "diff", RUN, "--from-step", "1", "--to-step", str(last))
+    assert named.stdout == numbered.stdout != b""
+    for wrong in ("nowhere", "-1", "\u0663"):
+        done = repotrace("runs", "diff", RUN, "--from-step", wrong)
+        assert (done.returncode, b"No checkpoint" in done.stderr) == (2, True)
+    done = repotrace("runs", "checkpoint")
+    assert (done.returncode, b"say a name" in done.stderr) == (2, True)
+
+
 def test_a_checkpoint_joins_the_run_that_goes_on(repotrace: Shell) -> None:
     home = repotrace.cwd / ".git" / "repotrace"
     live = Recorded(repotrace.cwd, home, run="rlive")

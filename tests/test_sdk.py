@@ -23,6 +23,7 @@ import repotrace
 from repotrace import (
     TraceHandler,
     TracingExecutor,
+    checkpoint,
     child_environment,
     current_span,
     propagate,
@@ -33,6 +34,7 @@ from repotrace import (
     span,
     trace_agent,
 )
+from repotrace.runs.checkpoints import find_checkpoint
 
 
 @pytest.fixture
@@ -363,6 +365,7 @@ def test_outside_of_an_agent_a_span_only_calls_through(project: Project) -> None
     assert record_edit("a.py", "x", "y") is None
     assert record_read("a.py") is None
     assert record_decision("d") is None
+    assert checkpoint("c") is None
     assert record_log("l") is None
     assert not (project.folder / ".git" / "repotrace").exists()
 
@@ -879,3 +882,23 @@ def test_types_of_what_is_wrapped_are_kept() -> None:
     wrapped: Callable[[str], int] = agent
     number: int = span("x", lambda: 3)
     assert (wrapped("abc"), number) == (3, 3)
+
+
+def test_a_checkpoint_keeps_the_files_as_they_are(project: Project) -> None:
+    @trace_agent
+    def agent() -> None:
+        project.write("a.py", "one")
+        with span("think", type="planning"):
+            checkpoint("first draft")
+        project.write("a.py", "two")
+
+    agent()
+    found = find_checkpoint(project.store, "first draft", run=project.run)
+    step = project.named("checkpoint first draft")
+    assert (found.step_number, step.step_type, step.label) == (
+        step.step_number,
+        "note",
+        "first draft",
+    )
+    assert found.known.state_id is not None
+    assert project.store.snapshots.read(found.known.state_id, "a.py") == b"one"

@@ -171,6 +171,15 @@ def run_or_report(opened: Opened, ref: str) -> Run | BugReport:
     return run if (run.last_event_at or run.started_at) > report.created_at else report
 
 
+def step_named(opened: Opened, run: Run, text: str) -> int:
+    """The number of a step of the run: `text` itself, or that of the checkpoint of this name."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    from repotrace.runs.checkpoints import find_checkpoint
+
+    return find_checkpoint(opened.store, text, run=run).step_number
+
+
 def moment_given(text: str, now: datetime) -> datetime:
     """The moment that `2h`, `3d`, `90s`, `2w` before `now` is, or that an ISO date names.
 

@@ -104,7 +104,7 @@ def rerun(
 
 def _place(opened: Opened, ref: str, from_step: str) -> tuple[Run, int]:
     """The run and the number of the step; a checkpoint may name both."""
-    if from_step.isdecimal():
+    if from_step.isascii() and from_step.isdigit():
         return the_run(opened, ref), int(from_step)
     from repotrace.runs.checkpoints import find_checkpoint
 

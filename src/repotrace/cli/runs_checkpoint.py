@@ -18,7 +18,10 @@ from repotrace.runs.checkpoints import label_step, take_checkpoint
 
 def runs_checkpoint(
     ctx: typer.Context,
-    label: Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Name of the checkpoint", show_default=False),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Argument(metavar="RUN", help="Name a step of this run", show_default=False),
@@ -27,12 +30,19 @@ def runs_checkpoint(
         int | None,
         typer.Option("--step", metavar="N", min=1, help="Which step; default: the last"),
     ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="The name, said like this")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Name a step of a run, or keep the present files under a name"""
+    if label is not None:
+        name, run = label, run or name
+    if name is None:
+        raise typer.BadParameter("say a name", param_hint="NAME")
     opened = open_runs(ctx)
     store = opened.store
-    name = Redactor(key=store.key, variables=os.environ).redact(label)
+    name = Redactor(key=store.key, variables=os.environ).redact(name)
     if run is not None or step is not None:
         made = label_step(store, the_run(opened, run or "latest"), name, step=step)
     else:

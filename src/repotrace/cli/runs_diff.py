@@ -17,6 +17,7 @@ from repotrace.cli.options import (
     open_runs,
     print_json,
     say,
+    step_named,
     the_run,
 )
 from repotrace.records.base import encode_bytes
@@ -36,23 +37,21 @@ def runs_diff(
         int | None, typer.Option("--step", metavar="N", min=1, help="What this step changed")
     ] = None,
     from_step: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--from-step",
             "--step-from",
             metavar="N",
-            min=0,
-            help="Compare the files after N (0: start)",
+            help="Compare the files after N (0: start), or of a checkpoint,",
         ),
     ] = None,
     to_step: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--to-step",
             "--step-to",
             metavar="N",
-            min=0,
-            help="with those after N (default: the last)",
+            help="with those after N, or of a checkpoint (default: the last)",
         ),
     ] = None,
     paths: PathsOption = None,
@@ -73,12 +72,13 @@ def runs_diff(
     if files_only and stat:
         raise typer.BadParameter("--files-only and --stat exclude each other")
     opened = open_runs(ctx)
+    chosen = the_run(opened, run)
     found = diff_run(
         opened.store,
-        the_run(opened, run),
+        chosen,
         step=step,
-        from_step=from_step,
-        to_step=to_step,
+        from_step=None if from_step is None else step_named(opened, chosen, from_step),
+        to_step=None if to_step is None else step_named(opened, chosen, to_step),
         paths=paths or (),
     )
     _tell_of_doubts(found)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from repotrace.sdk.instrumenting import instrument, uninstrument
     from repotrace.sdk.logs import TraceHandler
     from repotrace.sdk.telling import (
+        checkpoint,
         record_decision,
         record_edit,
         record_llm,
@@ -41,6 +42,7 @@ __all__ = [
     "Span",
     "TraceHandler",
     "TracingExecutor",
+    "checkpoint",
     "child_environment",
     "current_span",
     "instrument",
@@ -62,6 +64,7 @@ _HOMES = {
     "CommandResult": "commands",
     "TraceHandler": "logs",
     "TracingExecutor": "children",
+    "checkpoint": "telling",
     "child_environment": "children",
     "instrument": "instrumenting",
     "propagate": "children",

@@ -198,6 +198,21 @@ def record_decision(
     return run.recorder.record_decision(description, reason, kind=kind, parent_id=span.id)
 
 
+def checkpoint(name: str) -> str | None:
+    """Keep the files as they are now under a name, as a step `note`; its id.
+
+    `runs restore --checkpoint NAME`, `runs diff --from-step NAME` and `rerun --from-step NAME`
+    find it.
+    """
+    here = _here()
+    if here is None:
+        return None
+    span, run = here
+    step = _own_step(span, run, "note", f"checkpoint {name}", label=name)
+    run.recorder.end_step(step, with_state=True)
+    return step
+
+
 def record_log(message: str, *, level: str = "info", **data: Any) -> str | None:
     """Tell a message, with data to it."""
     here = _here()

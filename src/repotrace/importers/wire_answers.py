@@ -197,6 +197,21 @@ def block_part(block: Record) -> tuple[Record, ToolCall | None]:
     return {"type": "unknown", "raw": block}, None
 
 
+def _of_parts(
+    found: list[tuple[Record, ToolCall | None]],
+    tokens: dict[str, int | None],
+    *,
+    response_id: Any,
+    model: Any,
+    stop_reason: Any,
+) -> Answer:
+    """A whole answer of parts, each with the call that it is."""
+    parts = [part for part, _ in found]
+    calls = [call for _, call in found if call is not None]
+    names = (_name(response_id), _name(model))
+    return Answer(*names, parts, calls, tokens, _name(stop_reason), True)
+
+
 def _messages(response: Record) -> Answer:
     found = [block_part(block) for block in response.get("content") or ()]
     usage = response.get("usage") or {}
@@ -208,14 +223,12 @@ def _messages(response: Record) -> Answer:
         "cache_read_tokens": number(read),
         "cache_write_tokens": number(written),
     }
-    return Answer(
-        _name(response.get("id")),
-        _name(response.get("model")),
-        [part for part, _ in found],
-        [call for _, call in found if call is not None],
+    return _of_parts(
+        found,
         tokens,
-        _name(response.get("stop_reason")),
-        True,
+        response_id=response.get("id"),
+        model=response.get("model"),
+        stop_reason=response.get("stop_reason"),
     )
 
 
@@ -249,14 +262,12 @@ def _gemini(response: Record) -> Answer:
         "cache_read_tokens": number(usage.get("cachedContentTokenCount")),
         "reasoning_tokens": number(thoughts),
     }
-    return Answer(
-        _name(response.get("responseId")),
-        _name(response.get("modelVersion")),
-        [part for part, _ in found],
-        [call for _, call in found if call is not None],
+    return _of_parts(
+        found,
         tokens,
-        _name(candidate.get("finishReason")),
-        True,
+        response_id=response.get("responseId"),
+        model=response.get("modelVersion"),
+        stop_reason=candidate.get("finishReason"),
     )
 
 

@@ -27,7 +27,7 @@ from generating import (
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from repotrace.generator import generate_test, write_test
+from repotrace.generator import Reproduction, generate_test, write_test
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, Signature, Termination
 
@@ -397,6 +397,24 @@ def test_a_folder_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
     for path in (project / "test_it.py", tmp_path / "elsewhere" / "test_it.py"):
         write_test(reproduction(run), path)
         assert outcome(path, cwd=tmp_path)[0] == "passed"
+
+
+def test_a_command_that_runs_all_tests_does_not_run_its_own(tmp_path: Path) -> None:
+    tmp_path.joinpath("test_money.py").write_text("def test_sum():\n    assert 1 + 1 == 3\n")
+    argv = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+    run = capture(argv, tmp_path)
+    assert run.returncode == 1
+    for name in ("test_whole.py", "test_whole_again.py"):
+        write_test(reproduction(run), tmp_path / name)
+    by_hand = Reproduction(command=[*argv, "-q"], exit_code=1, cwd=str(tmp_path))
+    write_test(by_hand, tmp_path / "test_by_hand.py", match_output=False)
+
+    assert outcomes(tmp_path, cwd=tmp_path) == {
+        "money": "failed",
+        "whole": "passed",
+        "whole_again": "passed",
+        "by_hand": "passed",
+    }
 
 
 def test_where_the_layout_depends_on_a_path_the_signature_counts(tmp_path: Path) -> None:

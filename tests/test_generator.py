@@ -62,7 +62,9 @@ def constants(source: str) -> dict[str, Any]:
     return {
         node.targets[0].id: ast.literal_eval(node.value)
         for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id != "__test__"
     }
 
 

@@ -16,10 +16,14 @@ from repotrace.generator.literals import (
 )
 from repotrace.generator.needs import Needs
 from repotrace.generator.parts import Parts
-from repotrace.generator.running import add_text, functions_to_run
+from repotrace.generator.running import NESTED, add_text, functions_to_run
 from repotrace.records.base import printable
 from repotrace.records.command import Termination, signal_name
 from repotrace.records.trace import command_line
+
+_APART = f"""\
+# Where the command runs the tests of the project, this one must not be among them.
+__test__ = "{NESTED}" not in os.environ"""
 
 
 def source_of(needs: Needs, name: str, closing: str) -> str:
@@ -32,6 +36,7 @@ def source_of(needs: Needs, name: str, closing: str) -> str:
     blocks = [
         _header(needs, closing),
         parts.import_block(),
+        *([] if needs.bare else [_APART]),
         "\n".join(constants),
         "\n" + "\n".join(test),
         *("\n" + "\n".join(lines) for lines in parts.definitions()),

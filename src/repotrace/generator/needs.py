@@ -108,7 +108,8 @@ class Needs:
 
     @property
     def bare(self) -> bool:
-        """Whether a plain call of `subprocess.run` says it all."""
+        """Whether a plain call of `subprocess.run` says it all. What runs tests may find this one
+        among them, and needs more."""
         return (
             self.way == "plain"
             and not self.decoded
@@ -119,6 +120,7 @@ class Needs:
             and self.stdin is None
             and self.run.stdin_kind != "cut"
             and not self.run.merge
+            and not any("test" in part for part in self.command)
         )
 
 

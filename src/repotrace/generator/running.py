@@ -10,6 +10,9 @@ from repotrace.generator.expectation import is_hang
 from repotrace.generator.needs import Needs
 from repotrace.generator.parts import Parts
 
+NESTED = "REPOTRACE_REGRESSION"
+"""Set for the command of a generated test: what runs in there collects no generated tests."""
+
 _SKIP_NOT_STARTED = ["except OSError as error:", '    pytest.skip(f"cannot run: {error}")']
 
 
@@ -20,8 +23,7 @@ def functions_to_run(needs: Needs, parts: Parts) -> None:
     ways[needs.way](needs, parts)
     if needs.expectation.masked:
         _masked(needs, parts)
-    if needs.in_environment:
-        _environment(needs, parts)
+    _environment(needs, parts)
     if needs.secrets:
         _restored(parts)
     if needs.recorded:
@@ -73,9 +75,7 @@ def _arguments(needs: Needs) -> list[str]:
     arguments = [_command(needs)]
     if needs.where is not None:
         arguments.append("cwd=folder")
-    if needs.in_environment:
-        arguments.append("env=environment()")
-    return arguments
+    return [*arguments, "env=environment()"]
 
 
 def _command(needs: Needs) -> str:
@@ -298,6 +298,7 @@ def _environment(needs: Needs, parts: Parts) -> None:
         ]
         if "VIRTUAL_ENV" in needs.run.env:
             lines.append('        values["VIRTUAL_ENV"] = str(venv)')
+    lines.append(f'    values["{NESTED}"] = "1"')
     parts.add([*lines, "    return values"])
 
 

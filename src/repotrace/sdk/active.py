@@ -18,12 +18,11 @@ from repotrace.records.events import (
 )
 from repotrace.sdk.conversations import Conversations
 from repotrace.sdk.retries import Retries
-from repotrace.sdk.spans import Span
 from repotrace.sdk.told import ToldCalls
 
 if TYPE_CHECKING:
     from repotrace.runs.recorder import ExecutionRecorder
-    from repotrace.sdk.children import ChildEnvironment
+    from repotrace.sdk.environment import ChildEnvironment
 
 OFF_VARIABLE = "REPOTRACE_RECORD"
 """Environment variable: 0 has traced agents run as if they were not traced."""
@@ -47,28 +46,17 @@ class ActiveRun:
         _runs.add(self)
 
 
-class _Outer(Span):
-    """The step of another process that this one belongs to."""
-
-    __slots__ = ()
-
-    def __init__(self, run: ActiveRun, step_id: str | None) -> None:
-        super().__init__("outer")
-        self.id = step_id
-        self._run = run
-
-
 _lock = threading.Lock()
 _own: set[str] = set()
 """Ids of runs that this process began; its own environment may name them."""
-_inherited: _Outer | None = None
+_inherited: tuple[ActiveRun, str | None] | None = None
 _inherited_pid = 0
 
 
 def begin_run(workspace: str | None, options: dict[str, Any], facts: dict[str, Any]) -> ActiveRun:
     """A new run in `workspace` (default: here). Raises whatever keeps it from being recorded."""
     from repotrace.runs.recorder import ExecutionRecorder
-    from repotrace.sdk.children import ChildEnvironment
+    from repotrace.sdk.environment import ChildEnvironment
 
     recorder = ExecutionRecorder(workspace or os.getcwd(), **options)  # noqa: PTH109 - may be odd
     with _lock:
@@ -77,8 +65,9 @@ def begin_run(workspace: str | None, options: dict[str, Any], facts: dict[str, A
     return ActiveRun(recorder, ChildEnvironment(recorder))
 
 
-def inherited_span() -> Span | None:
-    """The step of another process that started this one; None if it is on its own."""
+def inherited() -> tuple[ActiveRun, str | None] | None:
+    """The run of another process that started this one, and the id of its step; None if it is on
+    its own. The same object each time."""
     global _inherited, _inherited_pid, may_inherit
     if not may_inherit:
         return None
@@ -93,7 +82,7 @@ def inherited_span() -> Span | None:
         if not run_id or not journal:
             return None
         try:
-            _inherited = _Outer(_joined(run_id, journal), environ.get(STEP_VARIABLE))
+            _inherited = (_joined(run_id, journal), environ.get(STEP_VARIABLE))
         except Exception:  # the program runs on, unrecorded
             may_inherit = False
             return None
@@ -106,7 +95,7 @@ def _joined(run_id: str, journal: str) -> ActiveRun:
 
     from repotrace.config import workspace_for
     from repotrace.runs.recorder import ExecutionRecorder
-    from repotrace.sdk.children import ChildEnvironment
+    from repotrace.sdk.environment import ChildEnvironment
 
     try:
         here = Path.cwd()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from repotrace.errors import RepoTraceError
 from repotrace.sdk import active
 from repotrace.sdk.model_calls import ModelCall, asked_of
-from repotrace.sdk.spans import current_span
+from repotrace.sdk.spans import current_span, inherited_span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def _begun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModelCall | None:
     """The call of a model that a request is, within a traced agent; None if it is none."""
     span = current_span()
     if span is None:
-        span = active.inherited_span() if active.may_inherit else None
+        span = inherited_span() if active.may_inherit else None
     run = None if span is None else span._run
     if span is None or run is None or _going.get() is not None:
         return None

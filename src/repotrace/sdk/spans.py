@@ -33,6 +33,8 @@ _USAGE = frozenset(
 """What `Span.set` takes as facts of a model call."""
 
 _current: ContextVar[Span | None] = ContextVar("repotrace_span", default=None)
+_outer: Span | None = None
+"""The last that `inherited_span` gave."""
 _main_thread = threading.main_thread().ident
 _forks = 0
 """How many forks lie between this process and the one that imported us."""
@@ -202,8 +204,6 @@ class Span:
         """The run that this span belongs to; its parent is noted."""
         parent = _current.get()
         if parent is None:
-            from repotrace.sdk.active import inherited_span
-
             parent = inherited_span()
             if parent is None:
                 return None
@@ -470,6 +470,22 @@ def span(
 def current_span() -> Span | None:
     """The span that is going on here; None outside of a traced agent."""
     return _current.get()
+
+
+def inherited_span() -> Span | None:
+    """The step of another process that started this one; None if it is on its own."""
+    global _outer
+    from repotrace.sdk.active import inherited
+
+    found = inherited()
+    if found is None:
+        return None
+    run, step_id = found
+    if _outer is None or _outer._run is not run:
+        outer = Span("outer")
+        outer.id, outer._run = step_id, run
+        _outer = outer
+    return _outer
 
 
 def forks() -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from repotrace.journal import new_id
 from repotrace.sdk.responses import facts_of
-from repotrace.sdk.spans import Span, current_span
+from repotrace.sdk.spans import Span, current_span, inherited_span
 from repotrace.sdk.values import as_text
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ _LINE = 100
 def _here() -> tuple[Span, ActiveRun] | None:
     span = current_span()
     if span is None:
-        from repotrace.sdk.active import inherited_span
-
         span = inherited_span()
     return None if span is None or span._run is None else (span, span._run)
 
@@ -129,7 +127,8 @@ def record_llm(
         return run.recorder.record_llm(**known, step_id=span.id)
     step = _own_step(span, run, "llm", _description(known))
     run.recorder.record_llm(**known, step_id=step)
-    run.recorder.end_step(step, output_result=as_text(known.get("response")))
+    said, error = as_text(known.get("response")), as_text(known.get("error"))
+    run.recorder.end_step(step, output_result=said, error=error)
     return name
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import Context, copy_context
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from repotrace.sdk.spans import Span
 
-type Opener = Callable[[tuple[Any, ...], dict[str, Any]], Span]
+class Wrapping(AbstractContextManager[Any], AbstractAsyncContextManager[Any], Protocol):
+    """What a call runs in: a span."""
+
+    output: object
+    """What came of the call; None as long as nobody said it."""
+
+    def run_function(self, function: Callable[[], Any]) -> Any:
+        """The result of `function`, run in this span; an awaitable is awaited in it."""
+
+
+type Opener = Callable[[tuple[Any, ...], dict[str, Any]], Wrapping]
 """Makes the span of one call from its arguments."""
 
 _COROUTINE, _GENERATOR, _ASYNC_GENERATOR = 0x80, 0x20, 0x200  # inspect.CO_*

@@ -500,7 +500,11 @@ def test_gate(repotrace: Shell) -> None:
     name = changing(repotrace)
     assert repotrace("replay-all", "--gate").returncode == 0
     repotrace("set", name, "--status", "closed")
-    assert repotrace("replay-all", "--gate").returncode == 1
+    done = repotrace("replay-all", "--gate", "-o", "sweep.md")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        f"not as the gate wants it: {name}: closed, but reproduced: no differences\n".encode()
+    )
     (repotrace.cwd / "s.py").write_text("pass\n")
     assert repotrace("replay-all", "--gate").returncode == 0
     assert repotrace("replay-all").returncode == 1

@@ -49,6 +49,15 @@ def as_expected(result: ReplayResult, *, gate: bool = False) -> bool:
     return result.ran and result.matched is not gone
 
 
+def unexpected(summary: ReplaySummary, *, gate: bool = False) -> list[str]:
+    """A line for each report that ran and is not `as_expected`: its id, and why."""
+    return [
+        f"{one_line(result.report_id)}: {one_line(_problem(result))}"
+        for result in summary.results
+        if result.ran and not as_expected(result, gate=gate)
+    ]
+
+
 def sweep_json(summary: ReplaySummary) -> dict[str, Any]:
     """The sweep as one JSON object; output is left out."""
     return {

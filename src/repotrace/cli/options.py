@@ -218,7 +218,9 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """One line about what happens, on stderr."""
+    """One line about what happens, on stderr, after the data that was said before it."""
+    with suppress(OSError, ValueError):  # whoever ends the process tries again, and says so
+        sys.stdout.flush()
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -24,6 +24,7 @@ from repotrace.cli.options import (
     StoreOption,
     TimeoutOption,
     check_copy_options,
+    note,
     open_store,
     say,
 )
@@ -86,6 +87,11 @@ def replay_all(
         summary = sweep(opened.store.reports, jobs=jobs, options=options, on_result=advance)
     warn(remember(opened.store, summary.results))
     _emit(opened, summary, format, output, overwrite=overwrite, gate=gate)
+    if gate and format != "github":
+        from repotrace.sweeps import unexpected
+
+        for line in unexpected(summary, gate=True):
+            note(f"not as the gate wants it: {line}")
     unfinished = total - summary.total
     if unfinished > 0:
         complain(f"interrupted; {unfinished} of {total} reports were not replayed")

@@ -510,6 +510,25 @@ def test_gate(repotrace: Shell) -> None:
     assert repotrace("replay-all").returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("argv", "way"),
+    [
+        (("echo hi | grep ho",), "repotrace capture --shell 'echo hi | grep ho'"),
+        (("cd", "a b"), "repotrace capture --shell 'cd '\"'\"'a b'\"'\"''"),
+        (("A_B=1", "pytest"), "A_B=1 repotrace capture …"),
+        (("nosuchprogram", "a b"), None),
+        (("./no-such.sh",), None),
+    ],
+)
+def test_what_a_shell_would_understand_is_told_how(
+    repotrace: Shell, argv: tuple[str, ...], way: str | None
+) -> None:
+    done = repotrace("capture", *argv)
+    assert done.returncode == 127
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("not started: ") if way is None else last.endswith(f": {way}")
+
+
 def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     repotrace("capture", "--id", "a", "sh", "-c", "exit 1")
     repotrace("capture", "--id", "b", "--timeout", "0.3", "sleep", "60")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import shlex
 from collections import Counter
 
 from repotrace.readable import one_line, seconds, size
 from repotrace.records.command import CommandRun, Output, Signature, Termination
 from repotrace.records.trace import STREAMS
 from repotrace.redact import PLACEHOLDER
+
+_SHELL_ONLY = frozenset({".", "alias", "cd", "eval", "exec", "export", "set", "source", "ulimit"})
 
 
 def facts_of(run: CommandRun) -> list[tuple[str, str]]:
@@ -37,6 +42,21 @@ def ending(run: CommandRun) -> str:
     text = one_line(run.ending)
     timed = run.termination not in (Termination.TIMEOUT, Termination.SPAWN_ERROR)
     return f"{text} after {seconds(run.duration)}" if timed and run.duration is not None else text
+
+
+def remedy(run: CommandRun) -> str:
+    """What to type where `run` found no program because its line was meant for a shell, or "" """
+    if run.spawn_errno != errno.ENOENT or not run.argv:
+        return ""
+    program, *arguments = run.argv
+    if re.fullmatch(r"[A-Za-z_]\w*=.*", program, re.DOTALL) and arguments:
+        return f"set variables before it: {one_line(program)} repotrace capture …"
+    if program in _SHELL_ONLY or (not arguments and re.search(r"[\s|&;<>$*]", program)):
+        line = program if not arguments else shlex.join(run.argv)
+        return (
+            f"a line for the shell takes: repotrace capture --shell {shlex.quote(one_line(line))}"
+        )
+    return ""
 
 
 def failure(signature: Signature) -> str:

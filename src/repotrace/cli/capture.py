@@ -257,6 +257,11 @@ def _summarise(stored: Stored, report: BugReport, run: CommandRun) -> None:
     if stored.safe:
         note(f"captured {stored.report.id}")
     note(run.ending)
+    if run.termination is Termination.SPAWN_ERROR:
+        from repotrace.facts import remedy
+
+        if way := remedy(run):
+            note(f"  {way}")
     if stored.occurrences > 1:
         note(f"seen {stored.occurrences} times")
     elif stored.report.id != report.id:

@@ -529,6 +529,26 @@ def test_what_a_shell_would_understand_is_told_how(
     assert last.startswith("not started: ") if way is None else last.endswith(f": {way}")
 
 
+def test_an_id_of_the_other_kind_is_told(repotrace: Shell) -> None:
+    boom(repotrace)
+    done = repotrace("runs", "delete", "5303", "--yes")
+    assert done.returncode == 2
+    path = report_file(repotrace, BOOM_ID)
+    assert done.stderr.decode() == (
+        f"repotrace: {BOOM_ID} is a report, not a run.\n"
+        f"  Show it with: repotrace show {BOOM_ID}, or delete its file: {path}\n"
+    )
+    repotrace("record", "--", "true")
+    run = json.loads(repotrace("runs", "list", "--json").stdout)["runs"][0]["id"]
+    done = repotrace("replay", run[:6])
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        f"repotrace: {run} is a run, not a report.\n"
+        f"  Make one of what failed in it with: repotrace runs report {run}\n"
+    )
+    assert run in repotrace("show", run[:6]).stdout.decode()
+
+
 def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     repotrace("capture", "--id", "a", "sh", "-c", "exit 1")
     repotrace("capture", "--id", "b", "--timeout", "0.3", "sleep", "60")

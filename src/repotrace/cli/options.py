@@ -129,14 +129,31 @@ def named(opened: Opened, ref: str) -> str:
 
 def the_report(opened: Opened, ref: str) -> BugReport:
     """The report that `ref` means: an id, a prefix, `latest`, or a file."""
-    return opened.store.reports.load(opened.store.resolve(named(opened, ref)))
+    from repotrace.errors import ReportNotFound
+
+    ref = named(opened, ref)
+    try:
+        return opened.store.reports.load(opened.store.resolve(ref))
+    except ReportNotFound as error:
+        try:
+            opened.store.runs.ingest()
+            run = opened.store.runs.resolve(ref) if ref != LATEST else None
+        except RepoTraceError:
+            run = None
+        if run is None:
+            raise
+        way = f"Make one of what failed in it with: repotrace runs report {run}"
+        raise ReportNotFound(f"{run} is a run, not a report.", hint=way) from error
 
 
 def the_run(opened: Opened, ref: str) -> Run:
     """The run that `ref` means; `latest` is the newest of this work tree if it has one."""
     runs, ref = opened.store.runs, named(opened, ref)
     if ref != LATEST:
-        return runs.get(ref)
+        try:
+            return runs.get(ref)
+        except RunNotFound as error:
+            raise _no_run(opened, ref, error) from error
     workspace = str(workspace_for(Path.cwd(), os.environ))
     try:
         return runs.get(ref, workspace=workspace)
@@ -144,6 +161,17 @@ def the_run(opened: Opened, ref: str) -> Run:
         newest = runs.get(ref)
         note(f"no run was recorded in {workspace}; the newest of all is {newest.id}")
         return newest
+
+
+def _no_run(opened: Opened, ref: str, error: RunNotFound) -> RunNotFound:
+    """`error`, or what says that `ref` means a report."""
+    reports = opened.store.reports
+    try:
+        report = reports.resolve(ref)
+    except RepoTraceError:
+        return error
+    way = f"Show it with: repotrace show {report}, or delete its file: {reports.path(report)}"
+    return RunNotFound(f"{report} is a report, not a run.", hint=way)
 
 
 def run_or_report(opened: Opened, ref: str) -> Run | BugReport:

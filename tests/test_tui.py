@@ -655,6 +655,60 @@ def test_a_long_output_is_read_as_one_scrolls(tmp_path: Path) -> None:
     play(store, script)
 
 
+def many_tests(store: Store, failing: range, steps: int = 3) -> None:
+    """Steps that run 1,000 tests each, in the second of which some fail."""
+    events = [event("run_started", 0)]
+    for number in range(1, steps + 1):
+        events.append(event("step_started", number, id=f"s{number}", step_type="test"))
+        for test in range(1_000):
+            bad = number == 2 and test in failing
+            outcome = {"outcome": "failed", "message": f"no {test}"} if bad else {}
+            facts = {"step_id": f"s{number}", "node_id": f"t.py::test_{test}", "outcome": "passed"}
+            events.append(event("test", number + 0.1, **(facts | outcome)))
+        events.append(event("step_ended", number + 0.5, id=f"s{number}"))
+    store.runs.add_events(events)
+
+
+def test_of_very_many_tests_those_that_failed_are_read_and_the_others_asked_for(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "home")
+    many_tests(store, range(300, 900))
+
+    async def script(screen: Screen) -> None:
+        await screen.press("6")
+        assert screen.view.startswith("600 failed, 400 passed")
+        await screen.press("tab", "end")
+        assert screen.view.splitlines()[-1].startswith("▸ 400 tests passed")
+        assert "▸ 400 more tests did not pass" in screen.view
+        await screen.press("enter")
+        await screen.press("end")
+        assert screen.view.splitlines()[-1].startswith("▸ 400 tests passed")
+        assert "failed  t.py::test_899" in screen.view
+        await screen.press("enter", "end")
+        assert "passed  t.py::test_999" in screen.view
+        await screen.press("n")
+        assert screen.view.startswith("1000 passed")
+        assert re.search(r"step +1 +2 +3\nt.py::test_300 +\. +F +\.\n", screen.view)
+
+    play(store, script, step=2, size=(120, 60))
+
+
+def test_a_database_that_is_locked_is_said_in_what_is_opened(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    many_tests(store, range(1), steps=2)
+
+    async def script(screen: Screen) -> None:
+        await screen.press("6", "tab", "end")
+        store.close()
+        (tmp_path / "home" / "runs.db").write_bytes(b"no database at all, " * 1_000)
+        await screen.press("enter")
+        assert "runs.db" in screen.view
+        assert screen.app.is_running
+
+    play(store, script, step=2, size=(120, 60))
+
+
 def test_ten_thousand_steps_are_listed_and_reached(tmp_path: Path) -> None:
     store = Store(tmp_path / "home")
     events = [event("run_started", 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -13,22 +14,25 @@ from pydantic import ValidationError
 
 from repotrace.errors import RunNotFound
 from repotrace.read.diffs import StepDiff, step_diff
+from repotrace.read.grids import GridAround
 from repotrace.read.lines import StepLines
-from repotrace.read.runs import branches_of, column_of, grid_of
+from repotrace.read.runs import branches_of
 from repotrace.read.steps import call_before, place_of, repeated_messages, step_at
 from repotrace.read.views import Branch, StateView, StepLine, StepView, TestGrid
 from repotrace.records.blame import Blame
-from repotrace.records.run import LLMInteraction, Run, StepStatus
+from repotrace.records.run import LLMInteraction, Run, StepStatus, TestOutcome, TestResult
 from repotrace.storage import Store
 from repotrace.storage.overview import Outline
 
 PAGE = 24
 """Lines of steps that are read together."""
 
+TESTS_SHOWN = 200
+"""Tests that did not pass which are read at once."""
+
 _FOUND = 2_000
 """Texts in which a word is found, at most."""
 
-_GRID_RUNS = 60
 _TESTS_AT_ONCE = 200
 
 _NOTABLE = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
@@ -46,6 +50,16 @@ class KnownFile(NamedTuple):
     """An earlier step of the run changed it."""
 
 
+class ShownTests(NamedTuple):
+    """What came of the tests of a step."""
+
+    others: Sequence[TestOutcome]
+    """The first of those that did not pass."""
+    left_out: int
+    """How many more there are of them."""
+    passed: int
+
+
 class PlayedRun:
     """A run that is stepped through. Safe to use from several threads.
 
@@ -60,6 +74,7 @@ class PlayedRun:
         self._kept: dict[int, StepLine] = {}
         self._blamed: list[Blame] | None = None
         self._lines = self._read_lines(run)
+        self._grid = GridAround(self._lines)
 
     def _read_lines(self, run: Run) -> StepLines:
         with self.store.runs.overview() as overview:
@@ -109,7 +124,7 @@ class PlayedRun:
             told, self.run = self.run, run
             if same and run.totals == told.totals and run.status == told.status:
                 return False
-            self._lines = after
+            self._lines, self._grid = after, GridAround(after)
             self._kept = {}
             self._blamed = None
             return True
@@ -117,14 +132,29 @@ class PlayedRun:
     # --- One step -----------------------------------------------------------------------------
 
     def view(self, place: int) -> StepView:
-        """All of a step; its long texts are loaded when they are read."""
+        """All of a step but its tests, which are `tests`; its long texts are loaded when they
+        are read."""
         step = self.store.runs.step(self.run.id, self.outline(place).id)
         with self._lock, self.store.runs.overview() as overview:
             if overview is None:
                 raise RunNotFound(f"Run {self.run.id} is gone.")
             self._lines.look_into(overview)
             found = place_of(self._lines, step.id)
-        return step_at(self.store, self.run, step, found)
+        return step_at(self.store, self.run, step, found, tests=False)
+
+    def tests(self, view: StepView) -> ShownTests:
+        """What came of the tests of a step."""
+        run_id, step_id = self.run.id, view.step.id
+        with self.store.runs.overview() as overview:
+            counts = Counter[str]() if overview is None else overview.outcomes(run_id, step_id)
+        passed = counts.pop(TestResult.PASSED, 0)
+        others = self.store.runs.tests(run_id, step_id, passed=False, limit=TESTS_SHOWN)
+        return ShownTests(others, counts.total() - len(others), passed)
+
+    def more_tests(self, view: StepView, *, passed: bool) -> list[TestOutcome]:
+        """The tests of a step that passed, or those that `tests` left out."""
+        found = self.store.runs.tests(self.run.id, view.step.id, passed=passed)
+        return found if passed else found[TESTS_SHOWN:]
 
     def calls(self, view: StepView) -> list[tuple[int, LLMInteraction]]:
         """Its model calls, each with how many of its messages repeat the call before."""
@@ -214,13 +244,8 @@ class PlayedRun:
         with self._lock, self.store.runs.overview() as overview:
             if overview is None:
                 raise RunNotFound(f"Run {self.run.id} is gone.")
-            lines = self._lines
-            lines.look_into(overview)
-            tested = [step for step in lines.outline if step.id in lines.tested]
-            at = bisect_left(tested, self.outline(place).number, key=attrgetter("number"))
-            first = max(0, min(at - _GRID_RUNS // 2, len(tested) - _GRID_RUNS))
-            steps = tested[first : first + _GRID_RUNS]
-            return grid_of(overview, lines, steps, map(column_of, lines.of(steps)), whole=False)
+            self._lines.look_into(overview)
+            return self._grid.at(overview, self.outline(place))
 
     def blamed(self) -> Sequence[Blame]:
         """The newest verdict of blame on each test, but for those of a form that is not known."""

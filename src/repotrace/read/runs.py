@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from repotrace.read.grids import grid_of
 from repotrace.read.lines import StepLines, seconds_between, seconds_of
 from repotrace.read.views import (
     Branch,
-    GridRow,
     LeftOut,
     RetryTotals,
     RunLine,
@@ -16,12 +16,11 @@ from repotrace.read.views import (
     RunView,
     StepLine,
     TestCounts,
-    TestGrid,
     TestRun,
 )
-from repotrace.records.run import FAILING, Run, RunStatus, StepStatus, StepType
+from repotrace.records.run import Run, RunStatus, StepStatus, StepType
 from repotrace.storage import Store
-from repotrace.storage.overview import Outline, Overview, Spent
+from repotrace.storage.overview import Outline, Spent
 
 ENDS = 100
 """Steps that a table shows from either end of a long run."""
@@ -29,7 +28,6 @@ ENDS = 100
 BETWEEN = 100
 """Steps that it shows between them, at most: failures and test runs."""
 
-GRID_TESTS = 100
 GRID_RUNS = 100
 
 _NOTABLE = frozenset({StepStatus.FAILED, StepStatus.INTERRUPTED})
@@ -184,35 +182,4 @@ def _retries(attempts: Mapping[str, Sequence[Outline]], lines: StepLines) -> Ret
         cost_usd=total.cost,
         unpriced_calls=total.unpriced,
         duration=sum(seconds_of(step) or 0.0 for step in tops),
-    )
-
-
-def grid_of(
-    overview: Overview,
-    lines: StepLines,
-    steps: Sequence[Outline],
-    runs: Iterable[TestRun],
-    *,
-    whole: bool,
-) -> TestGrid:
-    """Which test did what in these steps, whose columns are `runs`; `whole`: without a limit."""
-    run = lines.run
-    failed = overview.failed_tests(run.id)
-    columns = {step.id: number for number, step in enumerate(steps)}
-    cells: dict[str, list[str | None]] = {name: [None] * len(steps) for name in failed}
-    for result in overview.results(run.id, list(columns), failed):
-        cells[result.node_id][columns[result.step_id]] = result.outcome
-    rows = [
-        GridRow.model_construct(node_id=name, outcomes=tuple(found))
-        for name, found in cells.items()
-        if any(found)
-    ]
-    rows.sort(key=lambda row: row.last not in FAILING)
-    shown = rows if whole else rows[:GRID_TESTS]
-    return TestGrid.model_construct(
-        runs=tuple(runs),
-        runs_left_out=len(lines.tested) - len(steps),
-        tests=tuple(shown),
-        left_out=len(failed) - len(shown),
-        never_failed=max(0, run.totals.tests - len(failed)),
     )

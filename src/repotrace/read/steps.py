@@ -61,8 +61,10 @@ def place_of(lines: StepLines, step_id: str) -> StepPlace:
     )
 
 
-def step_at(store: Store, run: Run, step: ExecutionStep, place: StepPlace) -> StepView:
-    """All of a step whose place is known."""
+def step_at(
+    store: Store, run: Run, step: ExecutionStep, place: StepPlace, *, tests: bool = True
+) -> StepView:
+    """All of a step whose place is known; without its tests if these are not asked for."""
     after = _with_reason(store, run, place.after)
     return StepView.model_construct(
         schema_version=1,
@@ -76,7 +78,7 @@ def step_at(store: Store, run: Run, step: ExecutionStep, place: StepPlace) -> St
         reads=tuple(store.runs.reads(run.id, step.id)),
         logs=tuple(store.runs.logs(run.id, step.id)),
         commands=tuple(store.runs.commands(run.id, step.id)),
-        tests=tuple(store.runs.tests(run.id, step.id)),
+        tests=tuple(store.runs.tests(run.id, step.id)) if tests else (),
         before=place.before,
         after=after,
         since_failure=None if place.failure is None else _since(store, *place.failure, after),

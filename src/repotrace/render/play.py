@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from rich.cells import cell_len
 
+from repotrace.errors import RepoTraceError
 from repotrace.read.diffs import StepDiff
+from repotrace.read.playing import ShownTests
 from repotrace.read.views import Branch, StepLine, StepView, TestGrid
 from repotrace.readable import one_line, size
 from repotrace.records.blame import Blame
-from repotrace.records.run import LLMInteraction, Run, StepCommand
+from repotrace.records.run import LLMInteraction, Run, StepCommand, TestOutcome
 from repotrace.render.blame import blame_view
 from repotrace.render.blocks import (
     Block,
@@ -70,6 +72,9 @@ _CODE_LIMIT = 2_000_000
 
 _LONG_LINE = 5_000
 _FAILURES_SHOWN = 5
+type MoreTests = Callable[[bool], Iterable[TestOutcome]]
+"""Reads the tests that passed, or those that did not and are not shown yet."""
+
 _NOTHING = Span("nothing", "dim")
 
 
@@ -401,8 +406,9 @@ def output_blocks(view: StepView) -> list[Block]:
     return blocks or [fixed([[Span("nothing was printed", "dim")]])]
 
 
-def test_blocks(view: StepView, grid: TestGrid) -> list[Block]:
-    """The tests of the step, and which test of the run did what in which step."""
+def test_blocks(view: StepView, grid: TestGrid, tests: ShownTests, more: MoreTests) -> list[Block]:
+    """The tests of the step, and which test of the run did what in which step; `more` reads what
+    is folded."""
     line, at = view.line, view.line.number
     if line.tests is None:
         blocks = [fixed([[Span(f"step {at} ran no tests", "dim")], []])]
@@ -419,15 +425,24 @@ def test_blocks(view: StepView, grid: TestGrid) -> list[Block]:
         blocks.append(fixed([[Span(text, "green")]]))
     else:
         blocks.append(fixed([[Span("the run ran no tests", "dim")]]))
-    passed = [outcome for outcome in view.tests if outcome.outcome == "passed"]
-    others = [outcome for outcome in view.tests if outcome.outcome != "passed"]
-    for outcome in others:
-        blocks.append(fixed([[], *outcome_lines(outcome)], foldable=True))
-    if passed:
-        rows = [row for outcome in passed for row in outcome_lines(outcome)]
-        short = [Span(f"▸ {count(len(passed), 'test')} passed", "green")]
-        blocks += [fixed([[]]), fixed(rows, short=short)]
+    blocks += [_outcome_block(outcome) for outcome in tests.others]
+    for number, passed, said_of, style in (
+        (tests.left_out, False, f"{count(tests.left_out, 'more test')} did not pass", "red"),
+        (tests.passed, True, f"{count(tests.passed, 'test')} passed", "green"),
+    ):
+        if number:
+            made = partial(_outcomes, more, passed)
+            blocks += [fixed([[]]), Block(made, number, short=[Span(f"▸ {said_of}", style)])]
     return blocks
+
+
+def _outcome_block(outcome: TestOutcome) -> Block:
+    return Block(lambda width: [[], *outcome_lines(outcome)], 4, foldable=True)
+
+
+def _outcomes(more: MoreTests, passed: bool, width: int) -> Iterator[Line]:
+    for outcome in more(passed):
+        yield from outcome_lines(outcome)
 
 
 def blame_blocks(blamed: Iterable[Blame]) -> list[Block]:
@@ -438,3 +453,10 @@ def blame_blocks(blamed: Iterable[Blame]) -> list[Block]:
             blocks.append(fixed([[]]))
         blocks.append(Block(partial(lines_from, blame_view(blame)), 12))
     return blocks or [fixed([[_NOTHING]])]
+
+
+def problem(error: RepoTraceError | OSError) -> Line:
+    """What went wrong, on one line."""
+    if isinstance(error, RepoTraceError):
+        return [Span(error.message, "red"), Span(f"  {error.hint}" if error.hint else "")]
+    return [Span(f"the store could not be read: {one_line(str(error))}", "red")]

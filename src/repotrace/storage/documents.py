@@ -10,11 +10,15 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from repotrace.errors import NewerSchema, RepoTraceError
+from repotrace.storage import words
 from repotrace.storage.rows import Row, bound
 from repotrace.storage.texts import Cell, TextPool, read
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from repotrace.storage.database import Database
 
 HEAD = 49_152
 TAIL = 16_384
@@ -24,6 +28,8 @@ MESSAGE = "message:"
 """Begins the field of a document that is one message of a conversation."""
 
 _IN_STEP = "step_id"
+_AT_ONCE = 2_000
+"""Documents that are indexed in one transaction."""
 
 
 class Documents:
@@ -69,9 +75,25 @@ def drop(connection: sqlite3.Connection, where: str, parameters: tuple[Any, ...]
         if indexed:
             connection.execute(
                 "INSERT INTO text_index (text_index, rowid, body) VALUES ('delete', ?, ?)",
-                (number, searchable(connection, field, body)),
+                (number, words.indexed(searchable(connection, field, body))),
             )
         connection.execute("DELETE FROM documents WHERE id = ?", (number,))
+
+
+def index_all(database: Database) -> None:
+    """Index all documents that are not yet. A database that may not be written stays as it is."""
+    with database.reading() as connection:
+        if connection is None or not pending(connection):
+            return
+    try:
+        more = True
+        while more:
+            with database.writing() as connection:
+                more = index(connection, _AT_ONCE) == _AT_ONCE
+    except NewerSchema:
+        raise
+    except RepoTraceError:
+        return
 
 
 def index(connection: sqlite3.Connection, limit: int) -> int:
@@ -82,7 +104,7 @@ def index(connection: sqlite3.Connection, limit: int) -> int:
     for number, field, body in rows:
         connection.execute(
             "INSERT INTO text_index (rowid, body) VALUES (?, ?)",
-            (number, searchable(connection, field, body)),
+            (number, words.indexed(searchable(connection, field, body))),
         )
     connection.executemany(
         "UPDATE documents SET indexed = 1 WHERE id = ?", [(row[0],) for row in rows]
@@ -91,7 +113,7 @@ def index(connection: sqlite3.Connection, limit: int) -> int:
 
 
 def searchable(connection: sqlite3.Connection, field: str, body: Cell) -> str:
-    """The text of a document as it is indexed."""
+    """The text of a document, as far as its words can be found."""
     data = read(connection, body) or b""
     if field.startswith(MESSAGE):
         data = "\n".join(_words(json.loads(data))).encode("utf-8", "replace")

@@ -382,25 +382,60 @@ class Overview:
         }
 
     def results(
-        self, run_id: str, step_ids: Sequence[str], node_ids: Sequence[str]
+        self,
+        run_id: str,
+        step_ids: Sequence[str],
+        node_ids: Sequence[str],
+        *,
+        by_name: bool = False,
     ) -> list[Result]:
-        """What came of these tests in these steps."""
+        """What came of these tests in these steps; looked up by the names of the tests rather
+        than by the steps if that is said to be quicker."""
         found = []
         for steps in _parts(step_ids):
             for tests in _parts(node_ids):
-                found += self._results(run_id, steps, tests)
+                found += self._results(run_id, steps, tests, by_name=by_name)
         return found
 
+    def state_of_tests(self, run_id: str, step_id: str) -> str | None:
+        """A state that tests of the step ran on; None if none was told."""
+        row = self._connection.execute(
+            "SELECT state_id FROM test_outcomes WHERE run_id = ? AND step_id = ?"
+            " AND state_id IS NOT NULL AND outcome <> 'rerun' LIMIT 1",
+            (run_id, bound(step_id)),
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def outcomes(self, run_id: str, step_id: str) -> Counter[str]:
+        """How many of the step's records of tests say what."""
+        rows = self._connection.execute(
+            "SELECT outcome, count(*) FROM test_outcomes WHERE run_id = ? AND step_id = ?"
+            " GROUP BY outcome",
+            (run_id, bound(step_id)),
+        )
+        return Counter(dict(rows.fetchall()))
+
+    def values(self, key: str) -> list[str]:
+        """All that a filter of a search on `key` can choose by, in order."""
+        query = _VALUES[key]
+        return [_word(value) for (value,) in self._connection.execute(query) if value]
+
     def _results(
-        self, run_id: str, step_ids: Sequence[str], node_ids: Sequence[str] | None = None
+        self,
+        run_id: str,
+        step_ids: Sequence[str],
+        node_ids: Sequence[str] | None = None,
+        *,
+        by_name: bool = False,
     ) -> list[Result]:
         """Phases of one execution belong together: a new one begins with a phase that was there,
         or in another command."""
-        # The plus keeps SQLite from the index of tests, under which they lie run after run.
-        tests = "" if node_ids is None else f" AND +node_id IN ({_marks(node_ids)})"
+        # The plus keeps SQLite from one of the two indexes: that of steps, or that of tests.
+        step, node = ("+", "") if by_name else ("", "+")
+        tests = "" if node_ids is None else f" AND {node}node_id IN ({_marks(node_ids)})"
         rows = self._connection.execute(
             "SELECT step_id, node_id, phase, outcome, state_id, command_id, attempt"
-            f" FROM test_outcomes WHERE run_id = ? AND step_id IN ({_marks(step_ids)}){tests}"
+            f" FROM test_outcomes WHERE run_id = ? AND {step}step_id IN ({_marks(step_ids)}){tests}"
             " AND outcome <> 'rerun' ORDER BY timestamp, rowid",
             (run_id, *map(bound, step_ids), *map(bound, node_ids or ())),
         )
@@ -417,6 +452,19 @@ class Overview:
             Result(_word(step_id), _word(node_id), outcome, state_id)
             for (step_id, node_id), (_, _, outcome, state_id) in last.items()
         ]
+
+
+_VALUES = {
+    **{
+        name: f"SELECT DISTINCT {name} FROM runs ORDER BY 1"
+        for name in ("status", "outcome", "agent", "source")
+    },
+    "model": "SELECT DISTINCT value FROM runs, json_each(runs.models) ORDER BY 1",
+    "tag": "SELECT DISTINCT tag FROM run_tags ORDER BY 1",
+    "type": "SELECT DISTINCT step_type FROM execution_steps ORDER BY 1",
+    "step": "SELECT DISTINCT status FROM execution_steps ORDER BY 1",
+}
+"""What gives all values of a filter of a search."""
 
 
 def _by_step(results: Iterable[Result]) -> dict[str, list[Result]]:

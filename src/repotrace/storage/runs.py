@@ -50,7 +50,7 @@ _TABLES = (
     *("execution_steps", "llm_interactions", "file_operations", "file_reads", "log_entries"),
     *("command_runs", "test_outcomes", "aliases", "run_tags", "run_sources", "losses", "states"),
     *("test_executions", "test_verdicts", "looks", "transcripts", "joins"),
-    "growths",
+    *("growths", "alert_looks", "alerts"),
 )
 
 _BATCH = 2_000
@@ -372,17 +372,27 @@ class RunStore:
         return self._timed(run_id, step_id, "command_runs", columns, make)
 
     def tests(
-        self, run_id: str, step_id: str | None = None, *, node_id: str | None = None
+        self,
+        run_id: str,
+        step_id: str | None = None,
+        *,
+        node_id: str | None = None,
+        passed: bool | None = None,
+        limit: int = -1,
     ) -> builtins.list[TestOutcome]:
-        """The test outcomes of a run or a step, in order of time.
+        """The test outcomes of a run or a step, in order of time; with `passed` only those, or
+        only the others.
 
         The state of an outcome that names none is the one that its step began with.
         """
         where, values = _of_step(step_id)
+        if passed is not None:
+            where += f" AND outcome {'=' if passed else '<>'} 'passed'"
         if node_id is not None:
             where += " AND node_id = ?"
             values.append(bound(node_id))
-        where += " ORDER BY timestamp, rowid"
+        where += " ORDER BY timestamp, rowid LIMIT ?"
+        values.append(limit)
         make = self._reader().test
         found = self._parts(run_id, "test_outcomes", run_records.TEST, make, where, values)
         missing = {outcome.step_id for outcome in found if outcome.state_id is None}
@@ -469,18 +479,7 @@ class RunStore:
 
         A database that may not be written is left as it is.
         """
-        with self._database.reading() as connection:
-            if connection is None or not documents.pending(connection):
-                return
-        try:
-            more = True
-            while more:
-                with self._database.writing() as connection:
-                    more = documents.index(connection, _BATCH) == _BATCH
-        except NewerSchema:
-            raise
-        except RepoTraceError:
-            return
+        documents.index_all(self._database)
 
     # --- Rows -------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from repotrace.errors import RepoTraceError
 from repotrace.render.blocks import Block, block_at, folded_to, segments
 from repotrace.render.diffs import Line, Span
+from repotrace.render.play import problem
 
 FOLDED = 12
 """Lines that are shown of a long block until it is opened."""
@@ -115,7 +117,7 @@ class LinesView(ScrollView, can_focus=True):
         if block.short is not None and not is_open:
             self._folded.add(number)
             return self._strips([block.short], width)
-        lines = iter(block.make(width))
+        lines = _made(block, width)
         if not block.foldable or is_open:
             return self._strips(lines, width)
         head = list(islice(lines, FOLDED + _SPARED + 1))
@@ -218,3 +220,10 @@ class LinesView(ScrollView, can_focus=True):
         self._measure()
         self._look()
         self.refresh()
+
+
+def _made(block: Block, width: int) -> Iterator[Line]:
+    try:
+        yield from block.make(width)
+    except (RepoTraceError, OSError) as error:
+        yield problem(error)

@@ -20,7 +20,7 @@ from repotrace.readable import one_line
 from repotrace.records.run import RunStatus
 from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
-from repotrace.render.play import run_title
+from repotrace.render.play import problem, run_title
 from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
@@ -38,7 +38,6 @@ from repotrace.tui.tabs import (
     TabReader,
     Wanted,
     command_for,
-    problem,
 )
 
 _HINT = (

@@ -11,7 +11,7 @@ from repotrace.read.playing import KnownFile, PlayedRun
 from repotrace.read.views import StepView
 from repotrace.readable import one_line, shell_word
 from repotrace.render.blocks import Block, fixed
-from repotrace.render.diffs import Line, Span
+from repotrace.render.diffs import Span
 from repotrace.render.play import (
     blame_blocks,
     content_blocks,
@@ -19,6 +19,7 @@ from repotrace.render.play import (
     message_blocks,
     output_blocks,
     overview_blocks,
+    problem,
     test_blocks,
 )
 
@@ -64,7 +65,7 @@ class TabReader:
             MESSAGES: lambda wanted, view: self._messages(view),
             DIFF: lambda wanted, view: list(self._diff(wanted, view)),
             OUTPUT: lambda wanted, view: output_blocks(view),
-            TESTS: lambda wanted, view: test_blocks(view, run.grid(wanted.place)),
+            TESTS: lambda wanted, view: self._tests(wanted, view),
             BLAME: lambda wanted, view: blame_blocks(run.blamed()),
         }
 
@@ -101,6 +102,11 @@ class TabReader:
         branches = [branch for branch in self._run.branches() if branch.step == number]
         return overview_blocks(view, self._run.blamed(), branches)
 
+    def _tests(self, wanted: Wanted, view: StepView) -> Sequence[Block]:
+        run = self._run
+        grid, tests = run.grid(wanted.place), run.tests(view)
+        return test_blocks(view, grid, tests, lambda passed: run.more_tests(view, passed=passed))
+
     def _messages(self, view: StepView) -> Sequence[Block]:
         calls = self._run.calls(view)
         return message_blocks(view, calls, None if calls else self._run.call_that_led_to(view))
@@ -127,13 +133,6 @@ class TabReader:
         number = view.line.number
         head = fixed([[Span(one_line(path), "bold"), Span(f"  after step {number}", "dim")], []])
         return [head, *content_blocks(path, self._run.content(view, path))]
-
-
-def problem(error: RepoTraceError | OSError) -> Line:
-    """What went wrong, on one line."""
-    if isinstance(error, RepoTraceError):
-        return [Span(error.message, "red"), Span(f"  {error.hint}" if error.hint else "")]
-    return [Span(f"the store could not be read: {one_line(str(error))}", "red")]
 
 
 def command_for(run: PlayedRun, wanted: Wanted, base: str) -> str:

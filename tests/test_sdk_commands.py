@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,35 @@ GEMINI = {
     },
 }
 
+
+class FinishReason(Enum):
+    """As google-genai has them."""
+
+    STOP = "STOP"
+
+
+GEMINI_SDK = {
+    "model_version": "gemini-3-pro",
+    "response_id": "g1",
+    "candidates": [
+        {
+            "finish_reason": FinishReason.STOP,
+            "content": {
+                "parts": [
+                    {"text": "Sure.", "thought": None, "function_call": None},
+                    {"text": None, "function_call": {"id": "g2", "name": "ls", "args": None}},
+                ]
+            },
+        }
+    ],
+    "usage_metadata": {
+        "prompt_token_count": 8,
+        "candidates_token_count": 3,
+        "thoughts_token_count": 2,
+        "cached_content_token_count": 4,
+    },
+}
+
 # input, output, cache read, cache write, reasoning; worked by hand from the above
 COUNTS = [
     (CHAT, "openai", (100, 20, 60, None, 5), "Looking.", "tool_calls", "call_1"),
@@ -298,7 +328,8 @@ COUNTS = [
         "tool_use",
         "t1",
     ),
-    (GEMINI, "google", (8, 5, 4, None, 2), "Sure.", "STOP", None),
+    (GEMINI, "google", (8, 5, 4, None, 2), "Sure.", "STOP", ""),
+    (GEMINI_SDK, "google", (8, 5, 4, None, 2), "Sure.", "STOP", "g2"),
 ]
 
 
@@ -384,6 +415,51 @@ def test_a_growing_conversation_is_written_once(project: Project) -> None:
     calls = project.store.runs.interactions(project.run.id)
     assert [len(call.messages) for call in calls] == [*range(1, 31), 1, 31]
     assert [dict(message) for message in calls[29].messages] == turns
+
+
+def test_answers_are_read_as_on_the_wire() -> None:
+    """What only one of two readers knew when there were two."""
+    message: dict[str, Any] = {
+        "content": None,
+        "refusal": "I won't.",
+        "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}}],
+    }
+    chat = facts_of({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert chat["response"] == "I won't."
+    call = {"type": "tool_call", "id": "c", "name": "sh", "arguments": "ls"}
+    assert chat["response_message"]["content"][1:] == [call]
+
+    cut = facts_of(
+        {
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"},
+            "output": [{"type": "web_search_call", "id": "w", "action": {"query": "leap year"}}],
+            "usage": {
+                "input_tokens": 9,
+                "output_tokens": 2,
+                "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5},
+            },
+        }
+    )
+    assert (cut["stop_reason"], cut["cache_write_tokens"]) == ("max_output_tokens", 5)
+    (search,) = cut["response_message"]["content"]
+    assert (search["name"], search["arguments"]) == ("web_search", {"query": "leap year"})
+
+    words = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
+    assert facts_of({"type": "message", "content": words})["response"] == "One.\n\nTwo."
+
+
+def test_an_answer_that_says_it_failed_is_a_failed_step(project: Project) -> None:
+    @trace_agent
+    def agent() -> None:
+        error = {"code": "server_error", "message": "The server had an error."}
+        record_llm({"id": "resp_9", "status": "failed", "error": error, "output": []})
+
+    agent()
+    (call,) = project.store.runs.interactions(project.run.id)
+    (step,) = project.steps()
+    assert call.error == step.error == "The server had an error."
+    assert step.status == "failed"
 
 
 ODD: list[Any] = [

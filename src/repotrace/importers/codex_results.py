@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from repotrace.importers.building import (
     text_of,
 )
 from repotrace.importers.claims import patch_operations
+from repotrace.importers.wire_answers import decoded
 from repotrace.records.run import OperationType
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "SILENT_RECORDS",
     "End",
     "Result",
-    "call_of",
     "end_of",
     "implied_call",
     "output_text",
@@ -99,34 +98,6 @@ def spawned_by(meta: Data) -> str | None:
     found = told.get("parent_thread_id") if isinstance(told, dict) else None
     found = found or meta.get("parent_thread_id")
     return found if isinstance(found, str) and found else None
-
-
-def call_of(item: Data, kind: str) -> tuple[str, Any]:
-    """Name and arguments of a call."""
-    if kind == "local_shell_call":
-        action = item.get("action")
-        return "local_shell", action if isinstance(action, dict) else {}
-    if kind in ("web_search_call", "tool_search_call", "image_generation_call"):
-        given = item.get("action") or item.get("arguments") or {}
-        return kind.removesuffix("_call"), given
-    name = text_of(item.get("name")) or kind
-    if kind == "custom_tool_call":
-        given = item.get("input")
-        decoded = _decoded(given) if name != "apply_patch" else None
-        return name, decoded if isinstance(decoded, dict) else {"input": given}
-    arguments = _decoded(item.get("arguments"))
-    if name == "apply_patch" and isinstance(arguments, dict) and "input" not in arguments:
-        return name, {"input": arguments.get("patch"), **arguments}
-    return name, arguments
-
-
-def _decoded(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def output_text(output: Any) -> str:
@@ -226,7 +197,7 @@ def _shown(text: str) -> tuple[int | None, float | None, str]:
         own = int(code) if code is not None else inner[0]
         return own, float(match["wall"]), inner[2]
     if text.startswith("{"):
-        value = _decoded(text)
+        value = decoded(text)
         facts = value.get("metadata") if isinstance(value, dict) else None
         if isinstance(facts, dict) and isinstance(value.get("output"), str):
             code, wall = facts.get("exit_code"), facts.get("duration_seconds")

@@ -26,6 +26,7 @@ from repotrace.importers.building import (
     text_of,
 )
 from repotrace.importers.lines import Damage
+from repotrace.importers.wire_answers import call_of
 from repotrace.records.events import Event, derived_run_id
 from repotrace.records.run import RunStatus, StepType
 
@@ -317,7 +318,7 @@ class Rollout:
         self, builder: Builder, response: _Response, item: Record, kind: str, time: int
     ) -> Iterator[Event]:
         call_id = str(item.get("call_id") or item.get("id") or f"call {self._number}")
-        name, arguments = results.call_of(item, kind)
+        name, arguments = call_of(item, kind)
         if builder.is_open(self._named(call_id)) or hash(call_id) in self._done:
             self._damage.duplicate += 1
             return

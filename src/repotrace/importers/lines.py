@@ -7,7 +7,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,18 +25,21 @@ WHOLE_LIMIT = 1 << 30
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-@dataclass(slots=True)
 class Damage:
     """What could not be read of a transcript."""
 
-    broken: int = 0
-    """Lines that are no JSON objects."""
-    torn: int = 0
-    """1 if the last line is not complete."""
-    duplicate: int = 0
-    """Records that came twice."""
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Records of kinds that are not known, by kind."""
+    # No dataclass: the SDK loads this package in the programs that it records.
+    __slots__ = ("broken", "duplicate", "torn", "unknown")
+
+    def __init__(self) -> None:
+        self.broken = 0
+        """Lines that are no JSON objects."""
+        self.torn = 0
+        """1 if the last line is not complete."""
+        self.duplicate = 0
+        """Records that came twice."""
+        self.unknown: dict[str, int] = {}
+        """Records of kinds that are not known, by kind."""
 
     def count(self, kind: str) -> None:
         """Note a record of an unknown kind."""

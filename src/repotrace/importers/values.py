@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
-
-from repotrace.importers import programs
 
 type Data = dict[str, Any]
 
@@ -22,6 +19,8 @@ def operation(path: str, kind: str, **content: Any) -> Data:
 
 def blob_id(data: bytes) -> str:
     """The object id that git gives to this content."""
+    import hashlib
+
     return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
 
 
@@ -45,6 +44,8 @@ def script_of(command: Any) -> str:
         return command
     if not isinstance(command, list):
         return ""
+    from repotrace.importers import programs
+
     words = [text_of(word) for word in command]
     if len(words) > 2 and programs.program(words) in programs.SHELLS and words[1] in ("-c", "-lc"):
         return words[2]

@@ -1,4 +1,9 @@
-"""What a model answered: words, calls of tools, tokens, in one form for all providers."""
+"""What a model answered: words, calls of tools, tokens, in one form for all providers.
+
+The SDK reads what it is told of here, too, so nothing here may load the records. Names of fields:
+https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/messages,
+https://ai.google.dev/api/generate-content.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,18 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from repotrace.importers.codex_results import call_of
 from repotrace.importers.values import number, parts_text, text_of
 from repotrace.importers.wire_streams import Payloads, whole
 
 type Record = dict[str, Any]
+
+PROVIDERS = {
+    "chat": "openai",
+    "responses": "openai",
+    "messages": "anthropic",
+    "gemini": "google",
+}
+"""Whose form of requests and answers each is; others speak it, too."""
 
 
 class ToolCall(NamedTuple):
@@ -147,9 +159,28 @@ def item_parts(item: Record) -> tuple[list[Record], list[ToolCall]]:
         name, given = call_of(item, kind)
         call_id = text_of(item.get("call_id") or item.get("id"))
         # What has an id of an item alone is carried out by the provider.
-        call = ToolCall(call_id, name, given, done="call_id" not in item)
+        call = ToolCall(call_id, name, given, done=item.get("call_id") is None)
         return [called(call)], [call]
     return [{"type": "unknown", "raw": item}], []
+
+
+def call_of(item: Record, kind: str) -> tuple[str, Any]:
+    """Name and arguments of a call, from an item of the kind."""
+    if kind == "local_shell_call":
+        action = item.get("action")
+        return "local_shell", action if isinstance(action, dict) else {}
+    if kind in ("web_search_call", "tool_search_call", "image_generation_call"):
+        given = item.get("action") or item.get("arguments") or {}
+        return kind.removesuffix("_call"), given
+    name = text_of(item.get("name")) or kind
+    if kind == "custom_tool_call":
+        given = item.get("input")
+        known = decoded(given) if name != "apply_patch" else None
+        return name, known if isinstance(known, dict) else {"input": given}
+    arguments = decoded(item.get("arguments"))
+    if name == "apply_patch" and isinstance(arguments, dict) and "input" not in arguments:
+        return name, {"input": arguments.get("patch"), **arguments}
+    return name, arguments
 
 
 def _responses(response: Record) -> Answer:
@@ -237,7 +268,7 @@ def _messages(response: Record) -> Answer:
 
 def gemini_part(part: Record) -> tuple[Record, ToolCall | None]:
     """A part of a model as ours, and the call that it is."""
-    asked = part.get("functionCall")
+    asked = _either(part, "functionCall", "function_call")
     if isinstance(asked, dict):
         call = ToolCall(
             text_of(asked.get("id")), text_of(asked.get("name")), asked.get("args") or {}
@@ -248,26 +279,34 @@ def gemini_part(part: Record) -> tuple[Record, ToolCall | None]:
     return {"type": "unknown", "raw": part}, None
 
 
+def _either(record: Record, wire: str, sdk: str) -> Any:
+    """A field, which the provider's SDK gives another name."""
+    return record[wire] if record.get(wire) is not None else record.get(sdk)
+
+
 def _gemini(response: Record) -> Answer:
     candidates = response.get("candidates") or []
     candidate: Record = candidates[0] if candidates else {}
     content = candidate.get("content") or {}
     found = [gemini_part(part) for part in content.get("parts") or ()]
-    usage = response.get("usageMetadata") or {}
-    thoughts = usage.get("thoughtsTokenCount")
+    usage = _either(response, "usageMetadata", "usage_metadata") or {}
+    thoughts = _either(usage, "thoughtsTokenCount", "thoughts_token_count")
+    answered = _either(usage, "candidatesTokenCount", "candidates_token_count")
+    cached = _either(usage, "cachedContentTokenCount", "cached_content_token_count")
     tokens = {
-        "input_tokens": number(usage.get("promptTokenCount")),
+        "input_tokens": number(_either(usage, "promptTokenCount", "prompt_token_count")),
         # Gemini counts its thoughts apart from the answer.
-        "output_tokens": _total(usage.get("candidatesTokenCount"), thoughts),
-        "cache_read_tokens": number(usage.get("cachedContentTokenCount")),
+        "output_tokens": _total(answered, thoughts),
+        "cache_read_tokens": number(cached),
         "reasoning_tokens": number(thoughts),
     }
+    reason = _either(candidate, "finishReason", "finish_reason")
     return _of_parts(
         found,
         tokens,
-        response_id=response.get("responseId"),
-        model=response.get("modelVersion"),
-        stop_reason=candidate.get("finishReason"),
+        response_id=_either(response, "responseId", "response_id"),
+        model=_either(response, "modelVersion", "model_version"),
+        stop_reason=getattr(reason, "value", reason),
     )
 
 

@@ -21,7 +21,7 @@ from repotrace.importers.building import (
     one_line,
     text_of,
 )
-from repotrace.importers.wire_answers import Answer, ToolCall, answer_of
+from repotrace.importers.wire_answers import PROVIDERS, Answer, ToolCall, answer_of
 from repotrace.importers.wire_requests import Ask, api_of, ask_of
 from repotrace.importers.wire_runs import (
     Got,
@@ -42,12 +42,6 @@ type Record = dict[str, Any]
 SOURCE = "wire"
 """Of runs whose agents name no sessions that anybody else knows."""
 
-_PROVIDERS = {
-    "chat": "openai",
-    "responses": "openai",
-    "messages": "anthropic",
-    "gemini": "google",
-}
 _RAW = 20_000
 """Characters that are kept of what could not be read."""
 _TICK = 1_000
@@ -417,7 +411,7 @@ class Traffic:
         talk.shown = name, ask.messages
         told: Record = {
             "step_id": turn.step_id,
-            "provider": _PROVIDERS[ask.api],
+            "provider": PROVIDERS[ask.api],
             "model": ask.model or None,
             "tools": ask.tools or None,
             "parameters": ask.parameters or None,

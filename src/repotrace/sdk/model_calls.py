@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize, ref
 
-from repotrace.importers.wire_answers import Answer, answer_of
+from repotrace.importers.wire_answers import PROVIDERS, Answer, answer_of
 from repotrace.importers.wire_requests import Ask, api_of, ask_of
 from repotrace.importers.wire_streams import Payloads, payloads
 from repotrace.journal import message_of, new_id
@@ -22,7 +22,7 @@ from repotrace.sdk.told import ToldCall
 if TYPE_CHECKING:
     from repotrace.sdk.active import ActiveRun
 
-_PROVIDERS = {"chat": "openai", "responses": "openai", "messages": "anthropic"}
+_APIS = ("chat", "responses", "messages")
 _ID_HEADERS = ("x-request-id", "request-id")
 _LINE = 100
 """Characters of an answer that describe its step."""
@@ -43,7 +43,7 @@ def asked_of(options: Any) -> Asked | None:
     path = str(options.url).partition("?")[0].rstrip("/")
     api = api_of(str(options.method).upper(), path)
     # Others have messages, too, such as the threads of assistants.
-    if api not in _PROVIDERS or (api == "messages" and not path.endswith("v1/messages")):
+    if api not in _APIS or (api == "messages" and not path.endswith("v1/messages")):
         return None
     body, more = options.json_data, getattr(options, "extra_json", None)
     if isinstance(body, dict) and isinstance(more, dict):
@@ -75,7 +75,7 @@ class ModelCall:
         self._facts: dict[str, Any] = {
             "id": self.id,
             "step_id": step_id,
-            "provider": _PROVIDERS[asked.api],
+            "provider": PROVIDERS[asked.api],
             "model": ask.model or None,
             "tools": ask.tools or None,
             "parameters": ask.parameters or None,

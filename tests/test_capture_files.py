@@ -254,7 +254,7 @@ def test_without_git_the_command_runs_all_the_same(repository: Shell) -> None:
     (bare / "fail").chmod(0o755)
     done = repository("capture", "fail", env={"PATH": str(bare)})
     assert done.returncode == 9
-    assert b"git could not be started" in done.stderr
+    assert b"not kept: git could not be started; see --no-snapshot" in done.stderr
     kept = facts(repository)
     assert kept is not None
     assert "state_id" not in kept

@@ -198,13 +198,13 @@ def keep_files(
         try:
             snapshot = snapshots.take(workspace, ref=ref, deadline=DEADLINE, message=said)
         except RepoTraceError as error:  # too wide: nobody expects it
-            reason = redactor.redact(error.message)
+            reason = redactor.redact(error.message).rstrip(".")
             return KeptFiles(FileState(reason=reason, workspace=shown))
     except Exception as error:  # a command must never fail for what we keep of it
-        reason = redactor.redact(str(error)) or type(error).__name__
+        reason = redactor.redact(str(error)).rstrip(".") or type(error).__name__
         return KeptFiles(FileState(reason=reason), problem=reason)
     if snapshot.state_id is None:
-        reason = redactor.redact(snapshot.reason or "")
+        reason = redactor.redact(snapshot.reason or "").rstrip(".")
         facts = FileState(reason=reason, workspace=shown)
         return KeptFiles(facts, problem=reason if in_repository else None)
     count, listed = _left_out(snapshot.not_captured, redactor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from repotrace.cli.boundary import complain, silence
+from repotrace.cli.boundary import complain, silence, warn
 from repotrace.config import Settings, find_store, home_for, load_settings, workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.storage import LATEST, Store
@@ -91,10 +91,11 @@ def open_store(ctx: typer.Context, reports: Path | None) -> Opened:
     return Opened(store=Store(home, reports=root), settings=settings, color=said.color)
 
 
-def open_runs(ctx: typer.Context, reports: Path | None = None) -> Opened:
+def open_runs(ctx: typer.Context, reports: Path | None = None, *, tell: bool = True) -> Opened:
     """`open_store` for commands about runs, with what programs have recorded by now taken in.
 
-    What could not be taken in is said on stderr and does not keep from reading the rest.
+    What could not be taken in is said on stderr and does not keep from reading the rest. So are,
+    with `tell`, the alerts of runs that ended while nobody looked.
     """
     opened = open_store(ctx, reports)
     done = opened.store.runs.ingest()
@@ -102,6 +103,8 @@ def open_runs(ctx: typer.Context, reports: Path | None = None) -> Opened:
         complain(f"not all that was recorded could be read: {done.problem}")
     else:
         complete(opened.store)
+        if tell:
+            _tell_news(opened)
     return opened
 
 
@@ -112,6 +115,23 @@ def complete(store: Store) -> None:
             from repotrace.runs import joining
 
             joining.complete(store)
+
+
+def _tell_news(opened: Opened) -> None:
+    store, settings = opened.store, opened.settings.alerts
+    try:
+        if not store.alerts.has_news():
+            return
+        from repotrace.cli.alert_lines import news_lines
+        from repotrace.runs.alerts.keeping import alert_of, look_over_ended
+
+        problem = look_over_ended(store, settings, os.environ)
+        news = {name: [*map(alert_of, store.alerts.tell(name))] for name in store.alerts.untold()}
+    except RepoTraceError:  # whoever reads will say what is wrong with the database
+        return
+    for line in news_lines(news):
+        note(line)
+    warn(problem)
 
 
 def named(opened: Opened, ref: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from repotrace.cli.alert_lines import alert_lines, end_lines
 from repotrace.cli.boundary import complain
 from repotrace.cli.options import JsonOption, Opened, note, open_runs, print_json, say, the_run
 from repotrace.errors import RepoTraceError
@@ -49,16 +52,14 @@ def runs_alerts(
     """
     if style not in FORMATS:
         raise typer.BadParameter(f"say one of {', '.join(FORMATS)}", param_hint="--format")
-    opened = open_runs(ctx)
+    opened = open_runs(ctx, tell=False)
     from repotrace.read.views import AlertsView
-    from repotrace.runs.alerts import alerts_of, rules_from, rules_in
 
-    chosen = rules_from(opened.settings.alerts) if rules is None else rules_in(rules)
-    found = [the_run(opened, ref) for ref in runs or ["latest"]]
-    view = AlertsView(
-        runs=tuple(run.id for run in found),
-        alerts=tuple(alert for run in found for alert in alerts_of(opened.store, run, chosen)),
+    found = list(
+        {run.id: run for run in (the_run(opened, ref) for ref in runs or ["latest"])}.values()
     )
+    alerts = [alert for run in found for alert in _alerts_of(opened, run, rules)]
+    view = AlertsView(runs=tuple(run.id for run in found), alerts=tuple(alerts))
     if as_json or style == "json":
         print_json(view.json_object())
     elif style == "github":
@@ -76,6 +77,18 @@ def runs_alerts(
         raise typer.Exit(1)
 
 
+def _alerts_of(opened: Opened, run: Run, rules: Path | None) -> tuple[Alert, ...]:
+    """By other rules nothing is kept: it was asked for this once."""
+    from repotrace.runs.alerts import alerts_of, look_over, rules_from, rules_in
+
+    if rules is not None:
+        return alerts_of(opened.store, run, rules_in(rules))
+    found = look_over(opened.store, run, rules_from(opened.settings.alerts))
+    with suppress(RepoTraceError):
+        opened.store.alerts.tell(run.id)
+    return found
+
+
 def _show(view: AlertsView) -> None:
     for alert in view.alerts:
         for line in alert_lines(alert, with_run=len(view.runs) > 1):
@@ -84,29 +97,27 @@ def _show(view: AlertsView) -> None:
         say("no alerts" if len(view.runs) == 1 else f"no alerts in {len(view.runs)} runs")
 
 
-def alert_lines(alert: Alert, *, with_run: bool = False) -> list[str]:
-    """An alert for a terminal: what, and below it the evidence."""
-    parts = [alert.run_id] if with_run else []
-    parts += [f"step {alert.step}"] if alert.step else []
-    where = " ".join(parts)
-    head = f"{alert.rule}  {where + ': ' if where else ''}{one_line(alert.message)}"
-    return [head, *(f"  {one_line(proof, 160)}" for proof in alert.evidence)]
-
-
 def tell_alerts(opened: Opened, run: Run) -> None:
-    """The alerts of a run that has just ended, on stderr, a line each by the project's rules."""
-    from repotrace.runs.alerts import alerts_of, rules_from
+    """Tell the alerts of a run that has just ended, on stderr, and post them where that is set."""
+    from repotrace.runs.alerts import look_over, rules_from
 
+    settings = opened.settings.alerts
     try:
-        alerts = alerts_of(opened.store, run, rules_from(opened.settings.alerts))
+        for line in end_lines(look_over(opened.store, run, rules_from(settings))):
+            note(line)
+        opened.store.alerts.tell(run.id)
+        _post(opened, run)
     except RepoTraceError as error:
         complain(error.message, error.hint)
-        return
-    for alert in alerts:
-        where = f"step {alert.step}: " if alert.step else ""
-        note(f"alert {alert.rule} · {where}{one_line(alert.message)}")
-    if alerts:
-        note(f"look at them with: repotrace runs alerts {run.id}")
+
+
+def _post(opened: Opened, run: Run) -> None:
+    from repotrace.runs.alerts.posting import post
+
+    try:
+        post(opened.store, run, opened.settings.alerts, os.environ)
+    except KeyboardInterrupt:
+        complain("interrupted; the alerts were not posted")
 
 
 def _annotate(view: AlertsView) -> None:

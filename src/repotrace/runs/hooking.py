@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +34,7 @@ from repotrace.records.events import (
     derived_id,
     derived_run_id,
 )
+from repotrace.runs import ended
 
 AGENTS = ("claude-code", "codex", "gemini-cli")
 """Agents whose hooks are understood; the names are those of their importers."""
@@ -79,9 +79,9 @@ def answer(arguments: Sequence[str]) -> None:
     try:
         signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-        if arguments[:1] == ["--join"]:
+        if arguments[:1] == ["--ended"]:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            _join(*arguments[1:])
+            ended.finish(*arguments[1:])
         elif arguments and arguments[0] in AGENTS and not os.isatty(0):
             told = hook.heard(*hook.read(0))
             if told is not None and os.environ.get("REPOTRACE_RECORD") != "0":
@@ -228,12 +228,12 @@ class _Session:
         if not self._place.own:
             return
         self._write(Kind.RUN_ENDED, {"status": "completed"})
-        if os.path.isfile(self._told.transcript):  # noqa: PTH113 - a text
-            # It is not complete while the agent waits for us.
-            from repotrace.system.ourselves import start_detached
-
-            home, run_id = os.fspath(self._place.home), self._place.run_id
-            start_detached(["hook", "--join", home, run_id, json.dumps(_speaker())], os.environ)
+        place = self._place
+        is_told = os.path.isfile(self._told.transcript)  # noqa: PTH113 - a text
+        if is_told or ended.is_posting_wanted(place.workspace, os.environ):
+            # The transcript is not complete while the agent waits for us.
+            speaker = json.dumps(_speaker())
+            ended.start(place.home, place.run_id, os.environ, speaker=speaker, orphaned=False)
 
     # --- Parts ------------------------------------------------------------------------------
 
@@ -311,28 +311,3 @@ def _state(place: _Place, message: str) -> dict[str, Any]:
     if taken.state_id is None:
         return facts | _missing(taken.reason or "it was not taken")
     return facts | {"state_id": taken.state_id, "state_quality": "exact"}
-
-
-# --- After the session ----------------------------------------------------------------------
-
-LINGERING = 10.0
-"""Seconds that an agent is waited for which has told that its session is over."""
-
-
-def _join(home: str, run_id: str, speaker: str) -> None:
-    """Join what hooks wrote with the session's own account, once the agent has written it."""
-    from repotrace.runs.joining import join
-    from repotrace.storage import Store
-    from repotrace.system.liveness import lives
-
-    os.nice(10)
-    facts = json.loads(speaker)
-    until = time.monotonic() + LINGERING
-    while time.monotonic() < until and lives(facts["pid"], started=facts.get("pid_started")):
-        time.sleep(0.05)
-    with closing(Store(Path(home))) as store:
-        store.runs.ingest(wait=True)
-        run = store.runs.named(run_id)
-        if run is not None:
-            join(store, run)
-            store.snapshots.finish()

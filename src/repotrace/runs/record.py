@@ -112,7 +112,9 @@ class Recording:
     def __init__(self, store: Store, wish: Wish) -> None:
         self._store, self._wish = store, wish
         self.workspace = wish.workspace or config.workspace_for(wish.cwd, wish.environ)
-        self._recorder = ExecutionRecorder(store, folder=self.workspace, states=False)
+        self._recorder = ExecutionRecorder(
+            store, folder=self.workspace, states=False, follow_up=False
+        )
         self.run_id = self._recorder.run_id
         self._journal = Journal(
             self._recorder.journal_folder,

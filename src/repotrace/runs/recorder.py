@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from repotrace import config
 from repotrace.journal import TEXT_LIMIT, message_of, new_id, new_run_id
 from repotrace.records.events import Kind
+from repotrace.runs import ended
 from repotrace.runs.contents import bytes_of, line_counts
 from repotrace.runs.state_taker import DEADLINE, StateTaker
 from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
@@ -59,10 +60,13 @@ class ExecutionRecorder:
         text_limit: int = TEXT_LIMIT,
         state_deadline: float = DEADLINE,
         journal: Path | str | None = None,
+        follow_up: bool = True,
         **facts: Any,
     ) -> None:
         """`facts` are those of the run: `task`, `task_id`, `agent`, `environment`, `tags`, …; see
-        `records.events.RunData`. `journal` is a folder to write to that is not the home's own."""
+        `records.events.RunData`. `journal` is a folder to write to that is not the home's own.
+        With `follow_up` a process of its own posts the alerts of the run when it has ended, where
+        the project wants that."""
         del flush_interval
         self.run_id = run_id or new_run_id()
         self.home, root = _places(workspace, folder)
@@ -81,6 +85,7 @@ class ExecutionRecorder:
             self._taker = StateTaker(
                 path, root, self.run_id, self._journal, deadline=state_deadline
             )
+        self._follow_up = follow_up
         self._facts = facts
         self._joined = run_id is not None
         self._begun = self._ended = False
@@ -153,6 +158,8 @@ class ExecutionRecorder:
             self._taker.last()
         self.write(Kind.RUN_ENDED, _given(status=status, outcome=outcome, error=error) | facts)
         self.close()
+        if self._follow_up and ended.is_posting_wanted(self.workspace, os.environ):
+            ended.start(self.home, self.run_id, os.environ, orphaned=True)
 
     def close(self) -> None:
         """Let go of what is open, without ending the run."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from repotrace._version import __version__
 from repotrace.errors import NewerSchema, RepoTraceError
 from repotrace.storage import files
-from repotrace.storage.runs_schema import GROWTHS, JOINS, RUNS, STATES
+from repotrace.storage.runs_schema import ALERTS, GROWTHS, JOINS, RUNS, STATES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -77,6 +77,12 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     JOINS,
     GROWTHS,
+    ALERTS,
+    """
+    -- Words of scripts without spaces are indexed otherwise now; the next search does it.
+    INSERT INTO text_index (text_index) VALUES ('delete-all');
+    UPDATE documents SET indexed = 0;
+    """,
 )
 """Migration N makes schema N out of schema N - 1. A released one is never changed."""
 

@@ -335,3 +335,30 @@ CREATE TABLE growths (
 ) WITHOUT ROWID;
 """
 """The script of migration 6."""
+
+ALERTS = """
+-- Whether a run was looked over for alerts. A run has a row once something was recorded of it, or
+-- once somebody looked; what was there before this table has none until it changes.
+CREATE TABLE alert_looks (
+    run_id TEXT PRIMARY KEY,
+    changes INTEGER NOT NULL,  -- of the run since the last look; 0: the look is up to date
+    at INTEGER,  -- when it was looked over; NULL: never
+    rules TEXT  -- digest of the rules of the look
+) WITHOUT ROWID;
+CREATE INDEX alert_looks_due ON alert_looks (run_id) WHERE changes > 0;
+
+-- What the last look found.
+CREATE TABLE alerts (
+    run_id TEXT NOT NULL,
+    position INTEGER NOT NULL,  -- in the order in which alerts are told
+    rule TEXT NOT NULL,
+    step INTEGER,  -- number of the step to look at
+    message TEXT NOT NULL,
+    evidence TEXT NOT NULL,  -- JSON
+    told INTEGER NOT NULL DEFAULT 0,  -- 1: somebody was told
+    posted INTEGER NOT NULL DEFAULT 0,  -- 1: it was posted
+    PRIMARY KEY (run_id, position)
+) WITHOUT ROWID;
+CREATE INDEX alerts_untold ON alerts (run_id) WHERE told = 0;
+"""
+"""The script of migration 7."""

@@ -13,6 +13,7 @@ from repotrace.storage.keys import key
 from repotrace.storage.reports import LATEST, ReportStore
 
 if TYPE_CHECKING:
+    from repotrace.storage.alerts import AlertStore
     from repotrace.storage.joins import Joins
     from repotrace.storage.memo import MemoStore
     from repotrace.storage.received import ReceivedStore
@@ -26,7 +27,8 @@ class Store:
     def __init__(self, home: Path | str, reports: Path | str | None = None) -> None:
         """`reports` is the folder of the report files; `<home>/reports` if not given."""
         self.home = Path(home)
-        self.reports = ReportStore(reports if reports is not None else self.home / "reports")
+        root = reports if reports is not None else self.home / "reports"
+        self.reports = ReportStore(root, home=self.home)
 
     def __repr__(self) -> str:
         return f"Store({str(self.home)!r}, reports={str(self.reports.root)!r})"
@@ -73,6 +75,13 @@ class Store:
         from repotrace.storage.memo import MemoStore
 
         return MemoStore(self.home)
+
+    @cached_property
+    def alerts(self) -> AlertStore:
+        """What was found when runs were looked over for alerts."""
+        from repotrace.storage.alerts import AlertStore
+
+        return AlertStore(self.home)
 
     @cached_property
     def received(self) -> ReceivedStore:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from repotrace.records.run import FAILING, RunOutcome, RunTotals, TestResult
+from repotrace.storage import alerts
 from repotrace.storage.texts import to_json
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ _TOKENS = (
 
 
 def renew(connection: sqlite3.Connection, run_id: str) -> None:
-    """Write the totals, the models and, unless a writer gave it, the outcome of a run."""
+    """Write the totals, the models and, unless a writer gave it, the outcome of a run.
+
+    It is to be looked over for alerts again, too.
+    """
     totals = _totals(connection, run_id)
     row = connection.execute("SELECT models FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
@@ -46,6 +50,7 @@ def renew(connection: sqlite3.Connection, run_id: str) -> None:
         " outcome = CASE WHEN outcome_given THEN outcome ELSE ? END WHERE id = ?",
         (totals.model_dump_json(exclude_defaults=True), to_json(list(models)), outcome, run_id),
     )
+    alerts.changed(connection, run_id)
 
 
 def _totals(connection: sqlite3.Connection, run_id: str) -> RunTotals:

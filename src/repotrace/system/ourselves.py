@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 ISOLATED = "-I"
 """The flag of Python that keeps the current folder, and the user's environment, out of it."""
@@ -21,9 +22,25 @@ def start_detached(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     Nobody waits for it. Raises OSError if it cannot be started.
     """
     flags = [ISOLATED] if sys.flags.isolated else [SAFE_PATH] if sys.flags.safe_path else []
-    command = [sys.executable, *flags, "-m", "repotrace", *arguments]
+    return _spawn([sys.executable, *flags, "-m", "repotrace", *arguments], environ)
+
+
+def start_orphaned(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """As `start_detached`, for a program that lives on and may wait for its children: when this
+    returns, the process is none of them.
+
+    The current folder is kept from what it imports, since it is not ours. Raises OSError.
+    """
+    flag = ISOLATED if sys.flags.isolated else SAFE_PATH
+    command = [sys.executable, flag, "-m", "repotrace", *arguments]
+    between = _spawn(["/bin/sh", "-c", '"$@" &', "sh", *command], environ)
+    with suppress(ChildProcessError):  # the program waits for any child, and was faster
+        os.waitpid(between, 0)
+
+
+def _spawn(command: list[str], environ: Mapping[str, str]) -> int:
     streams = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-    return os.posix_spawn(sys.executable, command, environ, file_actions=streams, setsid=True)
+    return os.posix_spawn(command[0], command, environ, file_actions=streams, setsid=True)
 
 
 def is_found(flag: str) -> bool:

@@ -1,16 +1,20 @@
 """What an alert is raised for, and the settings of it.
 
 `[tool.repotrace.alerts]` names rules: false switches one off, a number is its limit, a list its
-patterns. What is not named is as in `DEFAULTS`.
+patterns. What is not named is as in `DEFAULTS`. `notify` is no rule; see `notify_variable`.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from repotrace._version import __version__
 from repotrace.errors import RepoTraceError
 
 type Setting = bool | float | tuple[str, ...]
@@ -33,6 +37,9 @@ DEFAULTS: dict[str, Setting] = {
 }
 """Every rule with what it is set to unless the project says otherwise. A number is a limit: more
 than so many raise the alert. Cost in US dollars, duration in seconds."""
+
+NOTIFY = "notify"
+"""What stands beside the rules: where alerts are posted at the end of a run."""
 
 UNTESTED = ("*.md", "*.rst", "*.txt", "docs/**", "LICENSE*", ".gitignore")
 """Paths whose change asks for no test run."""
@@ -59,6 +66,12 @@ class Rules:
         value = self.settings[name]
         return value is not False and value != ()
 
+    @property
+    def digest(self) -> str:
+        """The same for what is looked for in the same way."""
+        told = json.dumps([__version__, dict(self.settings)], sort_keys=True)
+        return sha256(told.encode()).hexdigest()[:16]
+
 
 def rules_from(table: Mapping[str, Any], where: str = "the settings") -> Rules:
     """The rules of a table of settings over the defaults.
@@ -68,6 +81,9 @@ def rules_from(table: Mapping[str, Any], where: str = "the settings") -> Rules:
     settings = dict(DEFAULTS)
     for key, value in table.items():
         name = key.replace("_", "-")
+        if name == NOTIFY:
+            notify_variable(value, where)
+            continue
         if name not in DEFAULTS:
             raise RepoTraceError(
                 f"There is no alert {key!r} in {where}.", hint=f"Known: {', '.join(DEFAULTS)}."
@@ -93,6 +109,21 @@ def _setting(name: str, value: Any, where: str) -> Setting:
 
 def _bad(name: str, value: Any, where: str, wanted: str) -> RepoTraceError:
     return RepoTraceError(f"Alert {name} in {where} is {value!r}.", hint=f"Write {wanted}.")
+
+
+def notify_variable(value: object, where: str = "the settings") -> str:
+    """The environment variable that holds the address, out of `env:NAME`.
+
+    Raises RepoTraceError for anything else: an address is a secret, and settings are shared.
+    """
+    text = value if isinstance(value, str) else ""
+    name = text.removeprefix("env:")
+    if name == text or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise RepoTraceError(
+            f"Setting alerts.notify in {where} names no environment variable.",
+            hint='Keep the address out of files: write notify = "env:SLACK_WEBHOOK", and set that.',
+        )
+    return name
 
 
 def rules_in(path: Path) -> Rules:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from reading import Recorded, project, record
-from recording import RUN
+from recording import RUN, event, step
 from running import Shell
+
+from repotrace.storage import Store
 
 
 @pytest.fixture
@@ -78,3 +80,50 @@ def test_more_than_the_limit_is_told(repotrace: Shell) -> None:
     done = repotrace("runs", "search", "--limit", "1", "step:completed")
     assert b"--limit 5" in done.stderr
     assert len([line for line in done.stdout.splitlines() if line.startswith(b"  step")]) == 1
+
+
+@pytest.mark.usefixtures("recorded")
+def test_nothing_found_is_explained(repotrace: Shell) -> None:
+    for query, said in (
+        ("outcom:passed", "outcom: is no filter and was searched for as a word; did you mean"),
+        ("task:leap-of-faith", "filters are agent, cost, "),
+        ("agent:fixr", "No run has agent:fixr; there are fixer."),
+        ("type:edits", "No step has type:edits; there are "),
+        ("==", "There is no word in the query"),
+        ("-leap", "besides what must not occur"),
+    ):
+        done = repotrace("runs", "search", "--", query)
+        assert (done.returncode, done.stdout) == (0, b"nothing found\n")
+        assert said in done.stderr.decode()
+        found = json.loads(repotrace("runs", "search", "--json", "--", query).stdout)
+        assert said in " ".join(found["advice"])
+    plain = repotrace("runs", "search", "nowhere http://example.org/x std::vector agent:fixer")
+    assert plain.stderr == b""
+
+
+def test_a_message_that_repeats_an_output_is_no_further_result(repotrace: Shell) -> None:
+    store = Store(repotrace.cwd / ".git" / "repotrace")
+    output = "collected 2 items\nE   KeyError: 'due'\n1 failed"
+    told = [
+        {"role": "user", "content": "There is a KeyError somewhere else"},
+        {"role": "tool", "content": f"exit code 1\n{output}"},
+    ]
+    store.runs.add_events(
+        [
+            event("run_started", 0, agent="fixer"),
+            *step("s1", 1, 2, step_type="tool", description="run it", output_result=output),
+            event("step_started", 3, id="s2", step_type="llm", description="think"),
+            event("llm", 4, step_id="s2", model="m", messages=told, response="ok"),
+            event("step_ended", 5, id="s2"),
+            event("run_ended", 6, status="completed"),
+        ]
+    )
+    found = json.loads(repotrace("runs", "search", "KeyError", "--json").stdout)
+    hits = {hit["field"]: hit for hit in found["hits"]}
+    assert {field: hit["step"]["number"] for field, hit in hits.items()} == {
+        "output_result": 1,
+        "message": 2,
+    }
+    assert "somewhere else" in hits["message"]["snippet"]
+    only = json.loads(repotrace("runs", "search", "KeyError type:llm", "--json").stdout)
+    assert {hit["field"] for hit in only["hits"]} == {"message"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.records.events import Event
 from repotrace.storage import Store
 from repotrace.storage.query import Filter, Query, compared, moment, path_patterns
+from repotrace.storage.words import excerpt
 
 # --- The language ---------------------------------------------------------------------------
 
@@ -290,7 +293,7 @@ def step_fits(step: Step, filters: list[tuple[bool, str, str]]) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(runs=corpora, query=queries)
 def test_a_search_finds_what_a_plain_reading_finds(
     tmp_path_factory: pytest.TempPathFactory, runs: list[Recorded], query: list[tuple[bool, str]]
@@ -312,7 +315,7 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
             "codex", "completed", 0, hours, None, (Step("edit", "failed", "a", *[None] * 3),)
         )
         store.runs.add_events(run.events(f"r{place}"))
-    for query in ("agent:codex", "type:edit"):
+    for query in ("agent:codex", "type:edit", "a"):
         assert [hit.run_id for hit in store.runs.search(query, now=NOON)] == ["r1", "r2", "r0"]
 
 
@@ -322,3 +325,133 @@ def test_a_time_is_counted_from_the_moment_that_is_given(tmp_path: Path) -> None
     assert store.runs.search("since:2h", now=NOON)
     later: datetime = NOON + timedelta(hours=2)
     assert store.runs.search("since:2h", now=later) == []
+
+
+# --- Words ----------------------------------------------------------------------------------
+
+
+def one_text(folder: Path, *texts: str) -> Store:
+    """A store with a run of a step for each text."""
+    store = Store(folder)
+    steps = tuple(Step("edit", "completed", text, *[None] * 3) for text in texts)
+    store.runs.add_events(Recorded("codex", "completed", 0, 1, None, steps).events("r0"))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "found"),
+    [
+        ("due", "the due_date of it", ["due"]),
+        ("due", "overdue, duedate", None),
+        ("a", "An a-b", ["a"]),
+        ('"29 February"', "test_issued_on_29_february", ["29_february"]),
+        ("Assert*", "AssertionError: no", ["AssertionError"]),
+        ('"Assert*"', "AssertionError: no", None),
+        ("*args", "f(*args)", ["args"]),
+        ("cafe", "Un café noir", ["café"]),
+        ("CAFÉ", "a cafe\u0301 here", ["cafe\u0301"]),
+        ("失敗", "テストが失敗しました。", ["失敗"]),
+        ("失 敗", "テストが失敗しました。", ["失", "敗"]),
+        ("敗失", "テストが失敗しました。", None),
+        ("테스트", "테스트가 실패했다", ["테스트"]),
+        ("测试failed", "两个测试 failed", ["测试 failed"]),
+        ("🎉 done", "all done 🎉", ["done"]),
+        ("NEAR(alpha)", "near (Alpha)", ["near (Alpha"]),
+        ("x' OR 1=1 --", "x or '1=1", ["x", "or", "1=1"]),
+        ("\0due\0", "the due\0date", ["due"]),
+    ],
+)
+def test_a_word_is_found_whole(
+    tmp_path: Path, query: str, text: str, found: list[str] | None
+) -> None:
+    hits = one_text(tmp_path, text, "something else").runs.search(query, now=NOON)
+    marked = [[hit.snippet[a:b] for a, b in hit.marks] for hit in hits]
+    assert marked == ([] if found is None else [found])
+
+
+def tokens(text: str) -> list[str]:
+    """What the index takes for words, worked out from the tables of Unicode."""
+    plain = "".join(c for c in unicodedata.normalize("NFD", text) if not "\u0300" <= c <= "\u036f")
+    spaced = "".join(f" {c} " if c in DENSE else c for c in unicodedata.normalize("NFC", plain))
+    letters = (c if unicodedata.category(c)[0] in "LN" else " " for c in spaced.lower())
+    return "".join(letters).split()
+
+
+DENSE = "試験失敗テ가나"
+letters = st.sampled_from([*"aAbB1é_-. \n", *DENSE, "\u0301", "É", "🎉", "—"])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    texts=st.lists(st.text(letters, min_size=1, max_size=12), min_size=1, max_size=12),
+    terms=st.lists(st.text(letters.filter(lambda c: c not in '"\n- '), min_size=1, max_size=4),
+                   min_size=1, max_size=2),
+)  # fmt: skip
+def test_words_are_those_of_unicode(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], terms: list[str]
+) -> None:
+    store = one_text(tmp_path_factory.mktemp("home"), *texts)
+    hits = store.runs.search(" ".join(terms), now=NOON, limit=100)
+    wanted = [own for term in terms if (own := tokens(term)) and any(map(str.isalnum, term))]
+
+    def has_all(text: str) -> bool:
+        words = tokens(text)
+        return all(
+            any(words[n : n + len(term)] == term for n in range(len(words))) for term in wanted
+        )
+
+    expected = {n for n, text in enumerate(texts, 1) if wanted and has_all(text)}
+    assert {hit.step_number for hit in hits} == expected
+    for hit in hits:
+        marked = [tokens(hit.snippet[a:b]) for a, b in hit.marks]
+        assert set(map(tuple, marked)) <= set(map(tuple, wanted))
+        assert marked
+
+
+def test_what_is_shown_has_as_many_of_the_words_as_stand_together() -> None:
+    far = " ".join(["filler"] * 60)
+    text = f"alpha {far} alpha and beta\n  {far} gamma {far}"
+    line, marks = excerpt(text, ("alpha", "beta", "gamma"))
+    assert [line[a:b] for a, b in marks] == ["alpha", "beta", "gamma"]
+    assert line.startswith("…filler")
+    assert line.endswith("filler…")
+    assert " … filler" in line
+    assert "\n" not in line
+    assert len(line) < 400
+
+
+@given(
+    text=st.text(st.sampled_from([*"ab_ \n.", "é", "試", "\u0301"]), max_size=600),
+    terms=st.lists(st.text(st.sampled_from([*"ab.é試*"]), max_size=5), max_size=4),
+)
+def test_any_text_has_an_excerpt(text: str, terms: list[str]) -> None:
+    line, marks = excerpt(text, terms)
+    assert "\n" not in line
+    assert all(0 <= a < b <= len(line) for a, b in marks)
+    assert all(b <= c for (_, b), (c, _) in pairwise(marks))
+
+
+def test_many_texts_come_in_the_order_of_their_runs(tmp_path: Path) -> None:
+    """More than are sorted; noted in another order than the runs began."""
+    store = Store(tmp_path)
+    for place, hours in enumerate((5, 1, 3)):
+        steps = tuple(Step("edit", "failed", f"alpha {n}", *[None] * 3) for n in range(750))
+        store.runs.add_events(
+            Recorded("codex", "completed", 0, hours, None, steps).events(f"r{place}")
+        )
+    for query in ("alpha", "alpha agent:codex"):
+        hits = store.runs.search(query, now=NOON, limit=2000)
+        wanted = [(f"r{place}", number) for place in (1, 2, 0) for number in range(750, 0, -1)]
+        assert [(hit.run_id, hit.step_number) for hit in hits] == wanted[:2000]
+        few = store.runs.search(f"{query} 7", now=NOON)
+        assert [(hit.run_id, hit.step_number) for hit in few] == [("r1", 8), ("r2", 8), ("r0", 8)]
+
+
+def test_what_was_indexed_before_is_found_as_what_is_new(tmp_path: Path) -> None:
+    """Texts that are taken out again leave no word behind."""
+    store = one_text(tmp_path, "テストが失敗 é", "other")
+    assert store.runs.search("失敗", now=NOON)
+    store.runs.add_events([event("step_ended", 9, run="r0", id="s1", output_result="失敗")])
+    assert {hit.field for hit in store.runs.search("失敗")} == {"description", "output_result"}
+    store.runs.delete("r0")
+    assert store.runs.search("失敗", now=NOON) == []

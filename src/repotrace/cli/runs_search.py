@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from repotrace.cli.options import JsonOption, note, open_runs, print_json, say, the_run
+from repotrace.readable import one_line
 
 LIMIT = 20
 
@@ -44,6 +45,8 @@ def runs_search(
         return
     if not found.hits:
         say("nothing found")
+        for sentence in found.advice:
+            note(one_line(sentence, 500))
         return
     from repotrace.render.runs_layout import Page
     from repotrace.render.search import search_results

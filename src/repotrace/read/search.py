@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 
 from repotrace.read.runs import run_line
 from repotrace.read.views import Found, FoundIn, SearchView
 from repotrace.storage import Store
-from repotrace.storage.overview import Heads
+from repotrace.storage.documents import MESSAGE
+from repotrace.storage.overview import Heads, Overview
+from repotrace.storage.query import KEYS, Query, unknown_keys
 from repotrace.storage.search import Hit
+
+_NAMED = 12
+"""Values that an advice names."""
+
+_VALUED = ("status", "outcome", "agent", "source", "model", "tag", "type", "step")
 
 
 def search_runs(
@@ -17,18 +26,40 @@ def search_runs(
 ) -> SearchView:
     """What `query` finds, the newest first, with the steps and the runs that it lies in.
 
-    Raises RepoTraceError for a filter whose value makes no sense.
+    A message that repeats what an earlier step brought is left out. Where nothing is found, the
+    view says what may be wrong with the query. Raises RepoTraceError for a filter whose value
+    makes no sense.
     """
-    hits = store.runs.search(query, run_id=run_id, limit=limit + 1, now=now)
-    shown = hits[:limit]
+    hits = store.runs.search(query, run_id=run_id, limit=2 * limit + 1, now=now)
+    once = list(_once(hits))
+    shown = once[:limit]
     steps = _steps(store, shown)
     names = dict.fromkeys(hit.run_id for hit in shown)
     return SearchView(
         query=query,
         hits=tuple(_found(hit, steps) for hit in shown),
         runs=tuple(run_line(store.runs.get(name)) for name in names),
-        more=len(hits) > limit,
+        more=len(once) > limit or len(hits) > 2 * limit,
+        advice=() if hits else tuple(_advice(store, query)),
     )
+
+
+def _once(hits: Sequence[Hit]) -> Iterator[Hit]:
+    """All but the messages that show the same piece of text as another field of their run."""
+    own: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for hit in hits:
+        if hit.field != _MESSAGE:
+            own[hit.run_id].append((hit.step_number or 0, hit.snippet.strip("…")))
+    for hit in hits:
+        text = hit.snippet.strip("…")
+        if hit.field != _MESSAGE or not any(
+            number <= (hit.step_number or 0) and (text in other or other in text)
+            for number, other in own[hit.run_id]
+        ):
+            yield hit
+
+
+_MESSAGE = MESSAGE.rstrip(":")
 
 
 def _steps(store: Store, hits: list[Hit]) -> dict[tuple[str, int], FoundIn]:
@@ -64,3 +95,43 @@ def _found(hit: Hit, steps: dict[tuple[str, int], FoundIn]) -> Found:
         snippet=hit.snippet,
         marks=hit.marks,
     )
+
+
+# --- Nothing found --------------------------------------------------------------------------
+
+
+def _advice(store: Store, text: str) -> Iterator[str]:
+    """What may be wrong with a query that finds nothing."""
+    query = Query.of(text)
+    if not query.wanted and not query.filters:
+        yield (
+            "Say a word or a filter to be found, besides what must not occur."
+            if query.unwanted
+            else "There is no word in the query: letters and digits are searched for."
+        )
+    for key in unknown_keys(text):
+        near = get_close_matches(key.lower(), sorted(KEYS), n=1, cutoff=0.75)
+        meant = f"did you mean {near[0]}: ?" if near else f"filters are {_list(sorted(KEYS))}"
+        yield f"{key}: is no filter and was searched for as a word; {meant}"
+    with store.runs.overview() as overview:
+        if overview is not None:
+            yield from _unknown_values(overview, query)
+
+
+def _unknown_values(overview: Overview, query: Query) -> Iterator[str]:
+    for item in query.named(*_VALUED):
+        known = overview.values(item.key)
+        wanted = item.value.lower()
+        is_there = any(
+            wanted in value.lower() if item.key == "model" else wanted == value.lower()
+            for value in known
+        )
+        if known and not item.negated and not is_there:
+            what = "step" if item.key in ("type", "step") else "run"
+            shown = known[:_NAMED]
+            more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+            yield f"No {what} has {item.key}:{item.value}; there are {_list(shown)}{more}."
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -40,6 +40,20 @@ class View(Part):
         return self.model_dump(mode="json")
 
 
+class Alert(Part):
+    """Something about a run that somebody should look at."""
+
+    rule: str
+    """Its name in the settings: `broken-test`, `false-claim`, …"""
+    run_id: str
+    step: int | None = None
+    """The step to look at; None where it is about the whole run."""
+    message: str
+    """One line."""
+    evidence: tuple[OsText, ...] = ()
+    """Paths, tests, words: what it is raised for."""
+
+
 class RunLine(Part):
     """A run in a list."""
 
@@ -64,6 +78,8 @@ class RunLine(Part):
     workspace: OsText | None = None
     parent_run_id: str | None = None
     totals: RunTotals = RunTotals()
+    alerts: int | None = None
+    """How many were found when it was looked over, in `runs list`; None: it was not yet."""
 
 
 class RunList(View):
@@ -113,6 +129,8 @@ class SearchView(View):
     """The runs of the hits."""
     more: bool = False
     """Whether the limit left some out."""
+    advice: tuple[str, ...] = ()
+    """Sentences about why nothing was found."""
 
 
 class TestCounts(Part):
@@ -291,6 +309,8 @@ class RunView(View):
     grid: TestGrid = TestGrid()
     branches: tuple[Branch, ...] = ()
     """The runs that were branched from it, the oldest first."""
+    alerts: tuple[Alert, ...] = ()
+    """As they were found when it was looked over last."""
 
 
 class StateView(Part):
@@ -345,6 +365,8 @@ class StepView(View):
     after: StateView
     since_failure: SinceFailure | None = None
     """Of a retry; None where no test failed before it, or where states are not kept."""
+    alerts: tuple[Alert, ...] = ()
+    """Those of the step; of the last one also what is about the whole run."""
 
 
 class ComparedTest(Part):
@@ -480,20 +502,6 @@ class StatsView(View):
     failing: tuple[FailingKind, ...] = ()
     """What fails most often, first."""
     broken_files: tuple[BrokenFile, ...] = ()
-
-
-class Alert(Part):
-    """Something about a run that somebody should look at."""
-
-    rule: str
-    """Its name in the settings: `broken-test`, `false-claim`, …"""
-    run_id: str
-    step: int | None = None
-    """The step to look at; None where it is about the whole run."""
-    message: str
-    """One line."""
-    evidence: tuple[OsText, ...] = ()
-    """Paths, tests, words: what it is raised for."""
 
 
 class AlertsView(View):

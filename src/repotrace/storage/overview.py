@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repotrace.records.run import FAILING, TestResult
+from repotrace.storage.query import Query
 from repotrace.storage.rows import bound
+from repotrace.storage.search import Portion, search_run
 from repotrace.storage.texts import POSITION_BITS, Cell, decode, head_of_block
 
 if TYPE_CHECKING:
@@ -380,6 +383,10 @@ class Overview:
             name: StepTests(outcomes, tuple(failing.get(name, ())), states.get(name))
             for name, outcomes in counts.items()
         }
+
+    def find(self, text: str, run_id: str, *, after: int, now: datetime) -> Iterator[Portion]:
+        """The steps in which a query finds something, as `search.search_run`."""
+        return search_run(self._connection, Query.of(text), run_id=run_id, after=after, now=now)
 
     def results(
         self,

@@ -2,7 +2,7 @@
 
 `KeyError "due date" agent:codex -outcome:passed cost:>0.5 since:7d` is a whole query. A word with
 a colon whose key is none of `KEYS` is a word, so that `src/x.py::test_leap` and `http://…` are
-safe; in quotes everything is.
+safe; in quotes everything is. `Assert*` is any word that begins so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from repotrace.errors import RepoTraceError
+from repotrace.storage import words
 
 Number = Callable[[Decimal], bool]
 
@@ -82,10 +83,10 @@ class Query:
         unwanted: list[str] = []
         filters: list[Filter] = []
         for minus, key, phrase, word in _TERM.findall(text):
-            term = phrase or word
-            if key.lower() in KEYS and term:
-                filters.append(Filter(key.lower(), term, bool(minus)))
+            if key.lower() in KEYS and (phrase or word):
+                filters.append(Filter(key.lower(), phrase or word, bool(minus)))
                 continue
+            term = phrase.rstrip("*") or word
             term = f"{key}:{term}" if key else term
             if any(character.isalnum() for character in term):
                 (unwanted if minus else wanted).append(term)
@@ -93,12 +94,22 @@ class Query:
 
     def expression(self) -> str:
         """The words in the language of FTS5. Only for a query with wanted words."""
-        positive = " AND ".join(_quoted(term) for term in self.wanted)
-        return " NOT ".join([f"({positive})", *(_quoted(term) for term in self.unwanted)])
+        positive = " AND ".join(map(words.expression, self.wanted))
+        return " NOT ".join([f"({positive})", *map(words.expression, self.unwanted)])
 
     def named(self, *keys: str) -> list[Filter]:
         """The filters with one of these keys."""
         return [item for item in self.filters if item.key in keys]
+
+
+def unknown_keys(text: str) -> list[str]:
+    """The keys of what looks like a filter in `text` and is none; so it was read as a word."""
+    keys = [
+        key
+        for _, key, phrase, word in _TERM.findall(text)
+        if len(key) > 1 and key.lower() not in KEYS and (phrase or not word.startswith(("/", ":")))
+    ]
+    return list(dict.fromkeys(keys))
 
 
 def compared(value: str, key: str) -> Number:
@@ -150,7 +161,3 @@ def path_patterns(value: str) -> list[str]:
     if any(mark in value for mark in "*?["):
         return [value, f"*/{value}"]
     return [value, f"{value}/*", f"*/{value}", f"*/{value}/*"]
-
-
-def _quoted(term: str) -> str:
-    return '"' + term.replace('"', '""').replace("\0", " ") + '"'

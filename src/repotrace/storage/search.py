@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import batched, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repotrace.storage.documents import MESSAGE, searchable
 from repotrace.storage.query import (
@@ -24,15 +23,19 @@ from repotrace.storage.query import (
     path_patterns,
 )
 from repotrace.storage.rows import bound, to_moment
+from repotrace.storage.scan import PORTION, Document, scan
 from repotrace.storage.texts import decode
+from repotrace.storage.words import excerpt
 
 if TYPE_CHECKING:
     import sqlite3
 
-_AROUND = 60
-_BATCH = 400
+_BATCH = 100
 _NARROW = 50
 """Runs up to which it pays to look where in the index their texts lie."""
+
+_SORTED = 2_000
+"""Texts up to which all that were found are sorted; of more, run by run is asked for."""
 
 _TABLES = {
     "file": ("file_operations", "file_path"),
@@ -66,9 +69,78 @@ class Hit:
     owner: str
     """Id of the record that has the field."""
     snippet: str
-    """One line around the first word that was found."""
+    """One line around the words that were found."""
     marks: tuple[tuple[int, int], ...]
     """Where in the snippet the words stand that were searched for."""
+
+
+class Portion(NamedTuple):
+    """What was found by looking through some steps of a run."""
+
+    found: dict[str, set[str]]
+    """The fields that hold it, by the ids of steps."""
+    until: int | None
+    """The number of the last step that was looked through whole; None where all have been."""
+
+
+def search_run(
+    connection: sqlite3.Connection, query: Query, *, run_id: str, after: int, now: datetime
+) -> Iterator[Portion]:
+    """The steps of a run that the query chooses, by and by, from the one after a number on and
+    then from the first. The fields are those of `Hit`.
+
+    Nothing needs to be indexed for it, unless there are only words that must not occur.
+    """
+    runs = _runs(connection, query, run_id, now)
+    found: dict[str, set[str]] = defaultdict(set)
+    if runs and not query.wanted:
+        for hit in search(connection, query, now=now, run_id=run_id, limit=-1):
+            if hit.step_id is not None:
+                found[hit.step_id].add(hit.field)
+    elif runs:
+        for numbers in batched(_matches(connection, query, runs), _BATCH):
+            which = f"d.id IN ({','.join('?' * len(numbers))})"
+            for _, step_id, document in _documents(connection, query, run_id, which, numbers):
+                found[step_id].add(_field(document.field))
+        pending = sorted(
+            _documents(connection, query, run_id, "d.indexed = 0"),
+            key=lambda row: (row[0] <= after, row[0], row[2].id),
+        )
+        rows = {document.id: (step_id, document.field) for _, step_id, document in pending}
+        at = 0
+        for ids in scan(connection, query, [document for _, _, document in pending]):
+            for number in ids:
+                step_id, field = rows[number]
+                found[step_id].add(_field(field))
+            at += PORTION
+            if at < len(pending):
+                yield Portion(found, pending[at - 1][0] - 1)
+                found = defaultdict(set)
+    yield Portion(found, None)
+
+
+def _documents(
+    connection: sqlite3.Connection,
+    query: Query,
+    run_id: str,
+    which: str,
+    values: Sequence[int] = (),
+) -> Iterator[tuple[int, str, Document]]:
+    """The number and the id of its step, and the document, for those of a run's steps."""
+    clauses, given = _step_clauses(query)
+    where = "".join(f" AND {clause}" for clause in clauses)
+    rows = connection.execute(
+        "SELECT s.step_number, s.id, d.id, d.field, d.body FROM documents d"
+        " JOIN execution_steps s ON s.run_id = d.run_id AND s.id = d.step_id"
+        f" WHERE d.run_id = ? AND {which}{where}",
+        (bound(run_id), *values, *given),
+    )
+    for number, step_id, *document in rows:
+        yield number, _word(step_id), Document(*document)
+
+
+def _field(field: str) -> str:
+    return field.partition(":")[0] if field.startswith(MESSAGE) else field
 
 
 def search(
@@ -82,8 +154,8 @@ def search(
     """What the query chooses, the newest first.
 
     With words, the texts in which all of them occur. With filters alone, the steps that fit
-    those on steps, files or tests; else the runs. An empty query: nothing. Raises RepoTraceError
-    for a filter whose value makes no sense.
+    those on steps, files or tests; else the runs. An empty query: nothing. A `limit` below 0: all.
+    Raises RepoTraceError for a filter whose value makes no sense.
     """
     runs = _runs(connection, query, run_id, now)
     if runs is not None and not runs:
@@ -96,7 +168,7 @@ def search(
         found = _whole_runs(connection, query, runs or {})
     else:
         return []
-    return list(islice(found, limit))
+    return list(found if limit < 0 else islice(found, limit))
 
 
 # --- Runs -----------------------------------------------------------------------------------
@@ -124,7 +196,7 @@ def _runs(
         return None
     rows = connection.execute(
         f"SELECT id, totals FROM runs WHERE {' AND '.join(clauses) or '1'}"
-        " ORDER BY started_at DESC, id DESC",
+        " ORDER BY started_at DESC, rowid DESC",
         values,
     )
     return {
@@ -240,35 +312,66 @@ def _texts(
     where = "".join(f" AND {clause}" for clause in clauses)
     for numbers in batched(_matches(connection, query, runs), _BATCH):
         rows = connection.execute(
-            "SELECT d.run_id, d.step_id, s.step_number, d.field, d.owner, d.body"
+            "SELECT d.id, d.run_id, d.step_id, s.step_number, d.field, d.owner, d.body"
             " FROM documents d"
             " LEFT JOIN execution_steps s ON s.run_id = d.run_id AND s.id = d.step_id"
-            f" WHERE d.id IN ({','.join('?' * len(numbers))}){where} ORDER BY d.id DESC",
+            f" WHERE d.id IN ({','.join('?' * len(numbers))}){where}",
             (*numbers, *values),
         )
-        for run, step_id, step_number, field, owner, body in rows:
+        texts = {number: row for number, *row in rows}
+        for number in filter(texts.__contains__, numbers):
+            run, step_id, step_number, field, owner, body = texts[number]
             if runs is not None and _word(run) not in runs:
                 continue
-            snippet, marks = _snippet(searchable(connection, field, body), query.wanted)
-            name = field.partition(":")[0] if field.startswith(MESSAGE) else field
+            snippet, marks = excerpt(searchable(connection, field, body), query.wanted)
             step = None if step_id is None else _word(step_id)
-            yield Hit(_word(run), step, step_number, name, _word(owner), snippet, marks)
+            yield Hit(_word(run), step, step_number, _field(field), _word(owner), snippet, marks)
 
 
 def _matches(
     connection: sqlite3.Connection, query: Query, runs: dict[str, None] | None
 ) -> Iterator[int]:
-    """Rows of the index in which all that is wanted occurs, the newest first."""
+    """Rows of the index in which all that is wanted occurs, those of the newest run first."""
     where = "text_index MATCH ?"
     values: list[Any] = [bound(query.expression())]
     if runs is not None and len(runs) <= _NARROW:
-        first, last = _extent(connection, list(runs))
         where += " AND rowid BETWEEN ? AND ?"
-        values += [first, last]
+        values += _extent(connection, list(runs))
     rows = connection.execute(
-        f"SELECT rowid FROM text_index WHERE {where} ORDER BY rowid DESC", values
-    )
-    return (number for (number,) in rows)
+        f"SELECT rowid FROM text_index WHERE {where} LIMIT ?", [*values, _SORTED + 1]
+    ).fetchall()
+    if len(rows) <= _SORTED:
+        return _newest_first(connection, [number for (number,) in rows])
+    return _run_by_run(connection, query, _by_age(connection) if runs is None else runs)
+
+
+def _newest_first(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[int]:
+    """Documents in the order of their runs, and within a run the last noted first."""
+    found: list[tuple[int, int, int]] = []
+    for some in batched(numbers, _BATCH):
+        found += connection.execute(
+            "SELECT r.started_at, r.rowid, d.id FROM documents d JOIN runs r ON r.id = d.run_id"
+            f" WHERE d.id IN ({','.join('?' * len(some))})",
+            some,
+        ).fetchall()
+    return (number for _, _, number in sorted(found, reverse=True))
+
+
+def _run_by_run(connection: sqlite3.Connection, query: Query, runs: Iterable[str]) -> Iterator[int]:
+    for run in runs:
+        rows = connection.execute(
+            "SELECT d.id FROM text_index t CROSS JOIN documents d ON d.id = t.rowid"
+            " WHERE t.text_index MATCH ? AND t.rowid BETWEEN ? AND ? AND d.run_id = ?"
+            " ORDER BY t.rowid DESC",
+            (bound(query.expression()), *_extent(connection, [run]), bound(run)),
+        )
+        yield from (number for (number,) in rows)
+
+
+def _by_age(connection: sqlite3.Connection) -> list[str]:
+    """All runs, the newest first."""
+    rows = connection.execute("SELECT id FROM runs ORDER BY started_at DESC, rowid DESC")
+    return [_word(name) for (name,) in rows]
 
 
 def _extent(connection: sqlite3.Connection, runs: Sequence[str]) -> tuple[int, int]:
@@ -279,20 +382,6 @@ def _extent(connection: sqlite3.Connection, runs: Sequence[str]) -> tuple[int, i
         tuple(map(bound, runs)),
     ).fetchone()
     return int(row[0]), int(row[1])
-
-
-def _snippet(text: str, terms: tuple[str, ...]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    words = [r"\W+".join(map(re.escape, re.findall(r"\w+", term))) for term in terms]
-    pattern = re.compile("|".join(word for word in words if word) or r"(?!)", re.IGNORECASE)
-    first = pattern.search(text)
-    start = max(0, first.start() - _AROUND) if first else 0
-    end = (first.end() if first else 0) + _AROUND
-    line = " ".join(text[start:end].split())
-    if start:
-        line = f"…{line}"
-    if end < len(text):
-        line = f"{line}…"
-    return line, tuple(match.span() for match in pattern.finditer(line) if match[0])
 
 
 def _word(value: Any) -> str:

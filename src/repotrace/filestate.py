@@ -201,7 +201,8 @@ def keep_files(
             reason = redactor.redact(error.message).rstrip(".")
             return KeptFiles(FileState(reason=reason, workspace=shown))
     except Exception as error:  # a command must never fail for what we keep of it
-        reason = redactor.redact(str(error)).rstrip(".") or type(error).__name__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = redactor.redact(said).rstrip(".") or type(error).__name__
         return KeptFiles(FileState(reason=reason), problem=reason)
     if snapshot.state_id is None:
         reason = redactor.redact(snapshot.reason or "").rstrip(".")

@@ -114,7 +114,11 @@ def index(connection: sqlite3.Connection, limit: int) -> int:
 
 def searchable(connection: sqlite3.Connection, field: str, body: Cell) -> str:
     """The text of a document, as far as its words can be found."""
-    data = read(connection, body) or b""
+    return as_indexed(field, read(connection, body) or b"")
+
+
+def as_indexed(field: str, data: bytes) -> str:
+    """The text of a document whose stored text is known, as it is indexed."""
     if field.startswith(MESSAGE):
         data = "\n".join(_words(json.loads(data))).encode("utf-8", "replace")
     if len(data) > HEAD + TAIL:

@@ -122,7 +122,9 @@ def test_a_run_is_blamed_where_its_repository_is_not(
     monkeypatch.chdir(agent.shell.home)
     test = "tests/test_money.py::test_add"
     options = BlameOptions(QUICK)
-    (found,) = blame_run(elsewhere, RUN, test, testing=agent.testing(), options=options)
+    (found,) = blame_run(
+        elsewhere, RUN, test, testing=agent.testing(), options=options, trusted=True
+    )
     assert (found.named, [one.number for one in found.steps]) == (True, [2])
     assert not [*agent.shell.home.iterdir()]
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repotrace.config import Settings, home_for
 from repotrace.errors import NoCommand, RepoTraceError
@@ -29,6 +29,9 @@ from repotrace.redact import Redactor
 from repotrace.storage import ReportStore, Store
 from repotrace.system import surroundings
 from repotrace.system.execution import OnOutput, execute
+
+if TYPE_CHECKING:
+    from repotrace.storage.received import Origin
 
 __all__ = [
     "BugReport",
@@ -166,17 +169,28 @@ class Stored(NamedTuple):
     """Why the home's history could not be written, or the report itself."""
 
 
-def store_report(report: BugReport, store: Store, files: KeptFiles | None = None) -> Stored:
+def store_report(
+    report: BugReport,
+    store: Store,
+    files: KeptFiles | None = None,
+    *,
+    origin: Origin | None = None,
+) -> Stored:
     """Put `report` into the store so that nothing is lost.
 
     The same command failing in the same way counts as another occurrence of the report that
     is there, which stays untouched. Anything else under the same id becomes `<id>-2`, ….
-    `files` are kept with a report that is new, and only then.
+    `files` are kept with a report that is new, and only then, and so is its `origin`, if it is
+    about something that came from elsewhere.
 
     Raises RepoTraceError if the report cannot be written, InvalidReportId for a bad id.
     """
     run = command_run_of(report)
-    kept, new = store.reports.add(report, same=lambda other: is_same_failure(other, run))
+    kept, new = store.reports.add(
+        report,
+        same=lambda other: is_same_failure(other, run),
+        before=None if origin is None else lambda name: store.received.note("report", name, origin),
+    )
     if new:
         return Stored(report=kept, new=True, problem=_claim(files, kept.id))
     try:

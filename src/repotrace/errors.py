@@ -6,6 +6,11 @@ caller catches it; each one also derives from the built-in that a Python caller 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 class RepoTraceError(Exception):
     """Something the user can act on. `message` is plain text, `hint` the next step or None."""
@@ -41,6 +46,25 @@ class ReportExists(RepoTraceError, FileExistsError):
 
 class NoCommand(RepoTraceError, ValueError):
     """A report carries no command that could be run."""
+
+
+class NotTrusted(RepoTraceError, PermissionError):
+    """What came from elsewhere would be executed, and nobody said that it may be."""
+
+    def __init__(self, kind: str, name: str, *, file: str, at: datetime, command: str) -> None:
+        super().__init__(
+            f"{kind.capitalize()} {name} came from elsewhere ({file}) and is not executed"
+            f" unasked. It would run: {command}",
+            hint="Look at it first. If you trust it, pass trusted=True",
+        )
+        self.kind = kind
+        self.name = name
+        self.file = file
+        """The name of the file that it was imported from."""
+        self.at = at
+        """When it was imported, UTC."""
+        self.command = command
+        """What would be executed, in one line."""
 
 
 class RunNotFound(RepoTraceError, LookupError):

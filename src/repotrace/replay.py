@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from repotrace.capture import trace_on_host
 from repotrace.comparison import Comparison, Match, Verdict, compare
 from repotrace.config import Settings, find_repository, home_for
-from repotrace.errors import NoCommand, RepoTraceError
+from repotrace.errors import NoCommand, NotTrusted, RepoTraceError
 from repotrace.generator import Reproduction, as_reproduction
 from repotrace.normalize import UserRule
+from repotrace.readable import shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, CommandSpec, FileState, Termination
-from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary
-from repotrace.records.trace import Trace, metadata_of, trace_of
+from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary, diff
+from repotrace.records.trace import Trace, command_run_of, metadata_of, trace_of
 from repotrace.redact import Redactor
+from repotrace.runs.consent import permit_report
 from repotrace.signatures import signature_of
 from repotrace.storage import RecordedVerdict, ReportStore, Store
 from repotrace.system.execution import execute
@@ -84,8 +86,9 @@ class ReplayOptions:
     """Where those files are; without it only commits can be had."""
     links: tuple[str, ...] = ()
     """Paths that were not captured, to be linked into the copy from the work tree."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Ids of reports that may not be executed, with the reason."""
+    trusted: bool | Container[str] = False
+    """Whether reports that came from elsewhere are executed: all of them, or those with these
+    ids."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -110,6 +113,7 @@ def replay(
     cwd: Path | str | None = None,
     timeout: float | None = None,
     match_output: bool = True,
+    trusted: bool = False,
     options: ReplayOptions | None = None,
 ) -> ReplayResult:
     """Run the command of `source` again and compare with what was recorded.
@@ -118,15 +122,14 @@ def replay(
     `match_output` only the way of ending counts. `options` says more, and says all if given.
 
     A command that cannot be run here gives the verdict `cannot-run` with what is missing.
-    Raises NoCommand if `source` holds no command, TypeError if it is something else.
+    Raises NoCommand if `source` holds no command, TypeError if it is something else, and
+    NotTrusted if it was read from a store that it was imported into, unless it is `trusted`.
     """
-    options = options or _options(cwd, timeout, match_output=match_output)
+    options = options or _options(cwd, timeout, match_output=match_output, trusted=trusted)
     reproduction = as_reproduction(source)
-    refused = options.refused.get(reproduction.report_id or "")
-    if refused is not None:
-        result = _cannot_run(reproduction.recorded, refused, [], options)
-    else:
-        result = _replay_run(reproduction.recorded, options)
+    recorded = reproduction.recorded
+    permit_report(reproduction.kept, shell_line(recorded), trusted=options.trusted)
+    result = _replay_run(recorded, options)
     about = {"report_id": reproduction.report_id or "", "title": reproduction.title}
     if isinstance(source, BugReport):
         about["status"] = source.status
@@ -139,9 +142,10 @@ def replay_report(
     cwd: Path | str | None = None,
     timeout: float | None = None,
     match_output: bool = True,
+    trusted: bool = False,
 ) -> ReplayResult:
-    """`replay` for a stored report. Raises NoCommand if it holds no command."""
-    return replay(report, cwd=cwd, timeout=timeout, match_output=match_output)
+    """`replay` for a stored report. Raises NoCommand if it holds no command, or NotTrusted."""
+    return replay(report, cwd=cwd, timeout=timeout, match_output=match_output, trusted=trusted)
 
 
 def replay_from_store(
@@ -152,13 +156,15 @@ def replay_from_store(
     timeout: float | None = None,
     match_output: bool = True,
     at_capture: bool = False,
+    trusted: bool = False,
 ) -> ReplayResult:
     """Load `report_id` from `store` and replay it; the verdict is kept in the store's home.
 
     With `at_capture` it runs in a temporary copy of the files as they were at the capture, and
     `cwd` has no meaning.
 
-    Raises ReportNotFound, UnreadableReport, or NoCommand.
+    Raises ReportNotFound, UnreadableReport, NoCommand, or NotTrusted if the report came from
+    elsewhere and is not `trusted`.
     """
     home = Store(home_for(store.root, Path.cwd(), os.environ), reports=store.root)
     options = _options(
@@ -169,6 +175,7 @@ def replay_from_store(
         key=home.key,
         at_capture=at_capture,
         snapshots=home.snapshots if at_capture else None,
+        trusted=trusted,
     )
     result = replay(store.load(report_id), options=options)
     remember(home, [result])
@@ -182,10 +189,13 @@ def replay_all(
     timeout: float | None = None,
     match_output: bool = True,
     jobs: int | None = None,
+    trusted: bool = False,
     options: ReplayOptions | None = None,
     on_result: Callable[[str], None] | None = None,
 ) -> ReplaySummary:
     """Replay every report of `store`, `jobs` at a time (default: one for each processor).
+
+    What came from elsewhere is a row that says so, and is executed only if `trusted`.
 
     A report that differs while others run is replayed once more alone, and that counts. A
     report that cannot be read or run is a row and never ends the sweep. `on_result` is called
@@ -193,7 +203,9 @@ def replay_all(
 
     An interrupt ends the commands that run and returns what was finished.
     """
-    options = options or _options(cwd, timeout, match_output=match_output, root=root_of(store))
+    options = options or _options(
+        cwd, timeout, match_output=match_output, root=root_of(store), trusted=trusted
+    )
     reports: dict[str, BugReport] = {}
     unreadable: list[tuple[str, str]] = []
     for name, loaded in store.scan():
@@ -247,9 +259,12 @@ def _replay_or_row(report: BugReport, options: ReplayOptions) -> ReplayResult:
     try:
         return replay(report, options=options)
     except NoCommand as error:
-        return _cannot_run(CommandRun(), str(error), [], options).model_copy(
-            update={"report_id": report.id, "title": report.title, "status": report.status}
-        )
+        recorded, why = CommandRun(), str(error)
+    except NotTrusted as error:
+        recorded, why = command_run_of(report), f"it came from elsewhere ({error.file})"
+    return _cannot_run(recorded, why, [], options).model_copy(
+        update={"report_id": report.id, "title": report.title, "status": report.status}
+    )
 
 
 def root_of(store: ReportStore) -> Path | None:
@@ -529,16 +544,3 @@ def accepted(
     metadata = report.metadata | metadata_of(trace)
     metadata.pop("command", None)  # of a report by 0.1.0; the new record says it
     return report.model_copy(update={"metadata": metadata})
-
-
-def diff(result: ReplayResult) -> dict[str, Any]:
-    """Recorded and observed values of what is compared, ready for JSON."""
-    return {
-        "report_id": result.report_id,
-        "outcome": result.outcome.value,
-        "verdict": result.verdict,
-        "exit_code": {"expected": result.expected_exit_code, "observed": result.exit_code},
-        "stdout": {"expected": result.expected_stdout, "observed": result.stdout},
-        "stderr": {"expected": result.expected_stderr, "observed": result.stderr},
-        "differences": list(result.differences),
-    }

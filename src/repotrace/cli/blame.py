@@ -80,7 +80,7 @@ def blame(
     testing = how_to_test(opened, test_cmd, timeout, rerun=rerun)
     sides = sides_of_run(opened.store, run)
     done: list[Blame] = []
-    with bench_for(opened.store, workspace_of(run, opened.store), testing, run_id=run.id) as bench:
+    with bench_for(opened.store, workspace_of(run, opened.store), testing, run=run) as bench:
         options = BlameOptions(
             plan=plan, jobs=jobs, original_tests=original_tests, on_progress=teller.progress
         )
@@ -88,7 +88,8 @@ def blame(
         if dry_run:
             _print_plan(blaming, plan, tests)
             raise typer.Exit(0)
-        may_execute_run(opened, run, bench.line(), yes=yes)
+        may_execute_run(opened, run, bench.about, yes=yes)
+        bench.permit(trusted=True)
         teller.announce(bench, len({one.state_id for one in sides.candidates}))
         try:
             if not all("::" in test for test in tests) or not tests:

@@ -23,7 +23,7 @@ from repotrace.cli.options import (
     say,
 )
 from repotrace.config import find_repository, workspace_for
-from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.errors import NotTrusted, RepoTraceError, RunNotFound
 from repotrace.storage import LATEST
 
 if TYPE_CHECKING:
@@ -98,10 +98,13 @@ def check(
 
     def announce(bench: Bench, sides: Sides) -> None:
         if dry_run:
+            if yes:
+                bench.permit(trusted=True)
             _print_plan(bench, sides)
             raise typer.Exit(0)
         if run is not None:
-            may_execute_run(opened, run, bench.line(), yes=yes)
+            may_execute_run(opened, run, bench.about, yes=yes)
+            bench.permit(trusted=True)
         teller.announce(bench, len(sides.candidates))
 
     try:
@@ -306,9 +309,15 @@ def _print_plan(bench: Bench, sides: Sides) -> None:
     say(f"base     {sides.base_about}")
     say(f"final    {sides.about}")
     say(f"changed  {len(sides.changed)} files")
-    collected = [len(bench.collect(state)) for state in (sides.base_state, sides.final_state)]
-    if bench.command.pytest:
-        say(f"tests    {collected[0]} before, {collected[1]} after")
+    try:
+        collected = [len(bench.collect(state)) for state in (sides.base_state, sides.final_state)]
+    except NotTrusted as refused:
+        say(
+            f"tests    not collected: that executes code which came from elsewhere ({refused.file})"
+        )
+    else:
+        if bench.command.pytest:
+            say(f"tests    {collected[0]} before, {collected[1]} after")
     likely, proven = executions_at_most(len({one.state_id for one in sides.candidates}))
     say(f"states   {len({one.state_id for one in sides.candidates})}")
     say(f"each break takes at most {proven} executions to prove ({likely} to find), without")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from repotrace.cli.boundary import USAGE
 from repotrace.cli.options import Opened, note
+from repotrace.errors import NotTrusted, RepoTraceError
 from repotrace.readable import one_line, shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.run import Run
-from repotrace.storage.received import Kind, Origin
 
 YesOption = Annotated[
     bool,
@@ -21,53 +22,54 @@ YesOption = Annotated[
 ]
 
 
-def may_execute_report(opened: Opened, report: BugReport, *, yes: bool) -> None:
+def may_execute_report(report: BugReport, *, yes: bool) -> None:
     """Returns if the command of the report may be run; else raises, or exits with 2."""
-    if yes:
-        return
     from repotrace.records.trace import command_run_of
+    from repotrace.runs.consent import permit_report
+
+    command = shell_line(command_run_of(report))
+    try:
+        permit_report(report.kept, command, trusted=yes)
+    except NotTrusted as refused:
+        _ask(refused, command)
+
+
+def trusted_reports(opened: Opened, names: Iterable[str]) -> frozenset[str]:
+    """The reports from elsewhere that a person says may be executed; the others are counted."""
     from repotrace.runs.consent import foreign_report
 
-    origin = foreign_report(opened.store, report.id)
-    if origin is not None:
-        _ask("report", report.id, origin, shell_line(command_run_of(report)))
-
-
-def refused_reports(opened: Opened, names: Iterable[str]) -> dict[str, str]:
-    """The reports of a sweep that may not be executed, with the reason; asks on a terminal."""
-    from repotrace.errors import RepoTraceError
-    from repotrace.runs.consent import foreign_report
-
-    refused = {}
+    trusted, left = set(), 0
     for name in names:
-        origin = foreign_report(opened.store, name)
-        if origin is None:
+        if foreign_report(opened.store, name) is None:
             continue
-        try:
-            may_execute_report(opened, opened.store.reports.load(name), yes=False)
-        except (RepoTraceError, typer.Exit):
-            refused[name] = f"came from elsewhere ({origin.file}); execute it with --yes"
-    return refused
+        left += 1
+        with suppress(RepoTraceError, typer.Exit):
+            may_execute_report(opened.store.reports.load(name), yes=False)
+            trusted.add(name)
+            left -= 1
+    if left:
+        what = "1 report" if left == 1 else f"{left} reports"
+        note(f"{what} from elsewhere: not executed; --yes does that, unasked")
+    return frozenset(trusted)
 
 
 def may_execute_run(opened: Opened, run: Run, command: str, *, yes: bool) -> None:
     """Returns if the code of the run may be run; else raises, or exits with 2."""
-    if yes:
-        return
-    from repotrace.runs.consent import foreign_run
+    from repotrace.runs.consent import permit_run
 
-    origin = foreign_run(opened.store, run.id)
-    if origin is not None:
-        _ask("run", run.id, origin, command)
+    try:
+        permit_run(opened.store, run.id, command, trusted=yes)
+    except NotTrusted as refused:
+        _ask(refused, command)
 
 
-def _ask(kind: Kind, name: str, origin: Origin, command: str) -> None:
+def _ask(refused: NotTrusted, command: str) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        from repotrace.runs.consent import refusal
-
-        raise refusal(kind, name, origin, one_line(command, 300))
-    day = origin.at.astimezone().strftime("%Y-%m-%d")
-    note(f"{kind} {name} came from elsewhere: {one_line(origin.file, 200)}, imported {day}")
+        hint = "Look at it first. If you trust it, say --yes"
+        raise RepoTraceError(refused.message, hint=hint) from refused
+    day = refused.at.astimezone().strftime("%Y-%m-%d")
+    where = f"{one_line(refused.file, 200)}, imported {day}"
+    note(f"{refused.kind} {refused.name} came from elsewhere: {where}")
     note("it would execute, as you and with your files within reach:")
     note(f"  $ {one_line(command, 2_000)}")
     sys.stderr.write("execute it? [y/N] ")

@@ -120,7 +120,8 @@ def replay(
     if dry_run:
         _print_plan(report, options, as_json=as_json)
         return
-    may_execute_report(opened, report, yes=yes)
+    may_execute_report(report, yes=yes)
+    options = replace(options, trusted=True)
     if accept:
         _accept(opened, report, options, as_json=as_json, exact=exact)
         return
@@ -177,12 +178,10 @@ def options_for(opened: Opened) -> ReplayOptions:
     )
 
 
-def replay_once(
-    opened: Opened, report: BugReport, options: ReplayOptions | None = None
-) -> ReplayResult:
+def replay_once(opened: Opened, report: BugReport, options: ReplayOptions) -> ReplayResult:
     """Replay one report: the command goes to stderr first, the verdict into the home."""
     note(f"$ {shell_line(command_run_of(report))}")
-    result = run_replay(report, options=options or options_for(opened))
+    result = run_replay(report, options=options)
     if result.files:
         note(f"ran in a copy of {result.files}")
     warn(remember(opened.store, [result]))

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from repotrace.cli.boundary import INTERRUPTED, complain, warn
-from repotrace.cli.consent import YesOption, refused_reports
+from repotrace.cli.consent import YesOption, trusted_reports
 from repotrace.cli.options import (
     AtCaptureOption,
     CwdOption,
@@ -81,8 +81,7 @@ def replay_all(
     )
     names = opened.store.reports.list_ids()
     total = len(names)
-    if not yes:
-        options = replace(options, refused=refused_reports(opened, names))
+    options = replace(options, trusted=yes or trusted_reports(opened, names))
     with _progress(total) as advance:
         summary = sweep(opened.store.reports, jobs=jobs, options=options, on_result=advance)
     warn(remember(opened.store, summary.results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from repotrace.cli.options import (
     say,
     the_report,
 )
-from repotrace.cli.replay import replay_once
+from repotrace.cli.replay import options_for, replay_once
 from repotrace.records.replay import ReplayResult
 
 
@@ -50,8 +51,8 @@ def report(
     loaded = the_report(opened, report_id)
     result: ReplayResult | None = None
     if replay:
-        may_execute_report(opened, loaded, yes=yes)
-        result = replay_once(opened, loaded)
+        may_execute_report(loaded, yes=yes)
+        result = replay_once(opened, loaded, with_(options_for(opened), trusted=True))
         note(render_result_line(result))
     parts = {"include_metadata": not no_metadata, "include_events": not no_events}
     text = format_report(loaded, result=result, **parts)

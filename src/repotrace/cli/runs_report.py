@@ -22,7 +22,6 @@ from repotrace.cli.options import (
 from repotrace.readable import shell_line, visible
 from repotrace.records.command import CommandRun
 from repotrace.redact import Redactor
-from repotrace.runs.consent import inherit
 from repotrace.runs.reporting import Reported, ReportOptions, find_failure, report_failure
 from repotrace.storage import validate_id
 
@@ -53,8 +52,10 @@ def runs_report(
     opened = open_runs(ctx, store)
     found = the_run(opened, run)
     failure = find_failure(opened.store, found, step=step, test=test)
+    trusted = False
     if failure.test is not None and not as_recorded:
         may_execute_run(opened, found, f"the test {failure.test.node_id}", yes=yes)
+        trusted = True
 
     def tell(command: CommandRun) -> None:
         note(f"$ {shell_line(command)}  (in a copy of its files)")
@@ -65,10 +66,10 @@ def runs_report(
         environ=inherited(opened),
         as_recorded=as_recorded,
         report_id=report_id,
+        trusted=trusted,
         on_run=tell,
     )
     done = report_failure(opened.store, found, failure, options)
-    inherit(opened.store, found.id, done.stored.report.id)
     opened.store.close()
     for doubt in done.doubts:
         note(doubt)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import keyword
 import re
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from repotrace.errors import NoCommand
 from repotrace.records.base import OsText, Record
-from repotrace.records.bug import BugReport
+from repotrace.records.bug import BugReport, Kept
 from repotrace.records.command import CommandRun, Output, Places, Termination
 from repotrace.records.trace import Trace, command_run_of, run_of_trace
 
@@ -33,6 +33,12 @@ class Reproduction(Record):
     platform: str = Field(
         default="", description="Where it ran, as sys.platform has it; empty: not known"
     )
+    _kept: Kept | None = PrivateAttr(default=None)
+
+    @property
+    def kept(self) -> Kept | None:
+        """Where the report was read from; None if there is none, or if a program made it."""
+        return self._kept
 
     @classmethod
     def from_trace(
@@ -49,7 +55,9 @@ class Reproduction(Record):
         """The reproduction of a report. Raises NoCommand (a ValueError) if it holds none."""
         facts = report.metadata.get("environment")
         platform = facts.get("platform") if isinstance(facts, dict) else None
-        return cls._of(command_run_of(report), report.id, report.title, platform)
+        made = cls._of(command_run_of(report), report.id, report.title, platform)
+        made._kept = report.kept
+        return made
 
     @classmethod
     def _of(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from repotrace.records.base import Record
 
@@ -21,6 +22,26 @@ class TraceEvent(Record):
     message: str = Field(description="The event as text")
     timestamp: datetime = Field(description="When it happened, UTC")
     data: dict[str, Any] = Field(default_factory=dict, description="Details of the event")
+
+
+class Kept:
+    """Where a report was read from. It is no part of what the report says, so that two reports
+    which differ in it alone are equal."""
+
+    __slots__ = ("home", "id", "reports")
+
+    def __init__(self, reports: Path, report_id: str, home: Path | None = None) -> None:
+        self.reports = reports
+        """The folder of the report's file."""
+        self.id = report_id
+        self.home = home
+        """None: the one that belongs to the folder."""
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Kept)
+
+    def __hash__(self) -> int:
+        return hash(None)
 
 
 class BugReport(Record):
@@ -39,3 +60,15 @@ class BugReport(Record):
     assignee: str | None = None
     tags: list[str] = Field(default_factory=list)
     metadata: dict[str, Any] = Field(default_factory=dict)
+    _kept: Kept | None = PrivateAttr(default=None)
+
+    @property
+    def kept(self) -> Kept | None:
+        """Where the report was read from; None for one that a program made."""
+        return self._kept
+
+    def read_from(self, kept: Kept) -> Self:
+        """This report, as it was read from there."""
+        copy = self.model_copy()
+        copy._kept = kept
+        return copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -124,3 +125,16 @@ class ReplaySummary(Record):
     def reproducible(self) -> float:
         """Share of the tried replays that reproduced, from 0.0 to 1.0."""
         return self.matched / self.total if self.total else 0.0
+
+
+def diff(result: ReplayResult) -> dict[str, Any]:
+    """Recorded and observed values of what is compared, ready for JSON."""
+    return {
+        "report_id": result.report_id,
+        "outcome": result.outcome.value,
+        "verdict": result.verdict,
+        "exit_code": {"expected": result.expected_exit_code, "observed": result.exit_code},
+        "stdout": {"expected": result.expected_stdout, "observed": result.stdout},
+        "stderr": {"expected": result.expected_stderr, "observed": result.stderr},
+        "differences": list(result.differences),
+    }

@@ -395,19 +395,23 @@ def blame_run(
     test: str | None = None,
     *,
     testing: Testing | None = None,
+    trusted: bool = False,
     options: BlameOptions | None = None,
 ) -> list[Blame]:
     """What broke a test of a run; without one, every test that fails at its end or that the run
     itself saw fail.
 
     `workspace`: the folder of a project, or its store. A command that is no pytest is judged as a
-    whole where no test is named. Raises RepoTraceError
-    if the files of the run were not kept, or nothing is known that runs its tests.
+    whole where no test is named.
+
+    Raises NotTrusted if the run came from elsewhere and is not `trusted`, RepoTraceError if the
+    files of the run were not kept, or nothing is known that runs its tests.
     """
     store = store_of(workspace)
     found = named_run(store, run) if isinstance(run, str) else run
     sides = sides_of_run(store, found)
-    with bench_for(store, workspace_of(found, store), testing, run_id=found.id) as bench:
+    with bench_for(store, workspace_of(found, store), testing, run=found) as bench:
+        bench.permit(trusted=trusted)
         blaming = Blaming(bench, sides, found, options)
         tests = blaming.meant([test] if test is not None else [])
         return [blaming.blame(one) for one in tests]

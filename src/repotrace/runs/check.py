@@ -48,6 +48,7 @@ def check_run(
     budget: int | None = None,
     testing: Testing | None = None,
     blame: BlameOptions | None = None,
+    trusted: bool = False,
     say: Say = quiet,
     on_bench: OnBench | None = None,
 ) -> Check:
@@ -58,8 +59,9 @@ def check_run(
     default. `budget`: so many tests at most, those nearest to what changed first. `on_bench` is
     called before anything is executed.
 
-    Raises RepoTraceError if files were not kept, there is no such commit, or nothing is known that
-    runs the tests; KeyboardInterrupt when it is interrupted.
+    Raises NotTrusted if the run came from elsewhere and is not `trusted`, RepoTraceError if files
+    were not kept, there is no such commit, or nothing is known that runs the tests;
+    KeyboardInterrupt when it is interrupted.
     """
     store = store_of(workspace)
     if folder is None and not isinstance(workspace, Store):
@@ -71,10 +73,10 @@ def check_run(
         sides, place = sides_of_commit(store, folder, base), folder
     else:
         raise RepoTraceError("Nothing to check.", hint="Name a run, or a commit with --base.")
-    run_id = found.id if found is not None else ""
-    with closing(sides), bench_for(store, place, testing, run_id=run_id) as bench:
+    with closing(sides), bench_for(store, place, testing, run=found) as bench:
         if on_bench is not None:
             on_bench(bench, sides)
+        bench.permit(trusted=trusted)
         options = blame or BlameOptions()
         check = check_sides(
             bench, sides, run=found, tests=tests, budget=budget, jobs=options.jobs, say=say

@@ -1,15 +1,48 @@
 """Whether something may be executed unasked: what came from elsewhere may not.
 
 Where a run or report came from stands in the home, see `storage.received`. A report whose file git
-tracks here is as trusted as the code beside it.
+tracks here is as trusted as the code beside it. Whatever executes what was recorded, or files that
+were, passes `permit_run` or `permit_report` first.
 """
 
 from __future__ import annotations
 
-from repotrace.errors import RepoTraceError
+import os
+from collections.abc import Container
+from pathlib import Path
+
+from repotrace.config import find_repository, home_for
+from repotrace.errors import NotTrusted
+from repotrace.readable import one_line
+from repotrace.records.bug import Kept
 from repotrace.storage import Store
-from repotrace.storage.received import Kind, Origin
+from repotrace.storage.received import Kind, Origin, ReceivedStore
 from repotrace.system.git import tracks
+
+_SHOWN = 300
+
+
+def permit_run(store: Store, run_id: str, command: str, *, trusted: bool = False) -> None:
+    """Raises NotTrusted if the run came from elsewhere, unless it is `trusted`."""
+    origin = None if trusted else foreign_run(store, run_id)
+    if origin is not None:
+        raise _refused("run", run_id, origin, command)
+
+
+def permit_report(
+    kept: Kept | None, command: str, *, trusted: bool | Container[str] = False
+) -> None:
+    """Raises NotTrusted if the report that is kept there came from elsewhere, unless all are
+    `trusted`, or its id is among those that are.
+
+    None: it is kept nowhere, and so it is the program's own.
+    """
+    if kept is None or trusted is True or (trusted is not False and kept.id in trusted):
+        return
+    home = kept.home or home_for(kept.reports, Path.cwd(), os.environ)
+    origin = foreign_report(Store(home, reports=kept.reports), kept.id)
+    if origin is not None:
+        raise _refused("report", kept.id, origin, command)
 
 
 def foreign_run(store: Store, run_id: str) -> Origin | None:
@@ -20,22 +53,23 @@ def foreign_run(store: Store, run_id: str) -> Origin | None:
 def foreign_report(store: Store, report_id: str) -> Origin | None:
     """Where a report came from that is not as trusted as the code here; None for one of ours."""
     origin = store.received.origin("report", report_id)
+    if origin is None and store.reports.root.parent != store.home:
+        # What was the home before there was a git repository.
+        origin = ReceivedStore(store.reports.root.parent).origin("report", report_id)
     if origin is None or tracks(store.reports.path(report_id)):
         return None
     return origin
 
 
-def inherit(store: Store, run_id: str, report_id: str) -> None:
-    """A report that was made of a run is from where the run is."""
-    origin = foreign_run(store, run_id)
-    if origin is not None:
-        store.received.note("report", report_id, origin)
+def is_code_here(store: Store, path: Path) -> bool:
+    """Whether git tracks the file in the repository that the reports of `store` belong to."""
+    real = Path(os.path.realpath(path))
+    here, there = find_repository(store.reports.root), find_repository(real.parent)
+    if here is None or there is None or here.root != there.root:
+        return False
+    return tracks(real)
 
 
-def refusal(kind: Kind, name: str, origin: Origin, command: str) -> RepoTraceError:
-    """Why nothing is executed."""
-    return RepoTraceError(
-        f"{kind.capitalize()} {name} came from elsewhere ({origin.file}) and is not executed"
-        f" unasked. It would run: {command}",
-        hint="Look at it first. If you trust it, say --yes",
-    )
+def _refused(kind: Kind, name: str, origin: Origin, command: str) -> NotTrusted:
+    shown = one_line(command, _SHOWN)
+    return NotTrusted(kind, name, file=one_line(origin.file), at=origin.at, command=shown)

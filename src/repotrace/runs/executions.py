@@ -23,6 +23,7 @@ from repotrace.config import CheckSettings
 from repotrace.journal import new_id
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.redact import Redactor
+from repotrace.runs.consent import permit_run
 from repotrace.runs.first_party import ImportProbe, linked_packages
 from repotrace.runs.hunks import Unfitting
 from repotrace.runs.moving import environments_of
@@ -84,6 +85,7 @@ class Bench:
         self._looked_into = 0
         self._probe = ImportProbe(store.snapshots, self._folder / "probe")
         self._guard = threading.Lock()
+        self._permitted = not options.run_id
         self._fresh: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -135,6 +137,21 @@ class Bench:
         tree = self.store.snapshots.state(state_id).tree
         return Tree(self.store.snapshots.reader, tree).entry(os.fsencode(path)) is not None
 
+    def permit(self, *, trusted: bool = False) -> None:
+        """Let the tests be executed; what is permitted once stays so.
+
+        Raises NotTrusted if the run came from elsewhere and is not `trusted`.
+        """
+        if not self._permitted:
+            permit_run(self.store, self.options.run_id, self.about, trusted=trusted)
+            self._permitted = True
+
+    @property
+    def about(self) -> str:
+        """All that is executed in each copy, for people."""
+        setup = self.options.settings.setup
+        return self.line() if setup is None else f"{setup}; {self.line()}"
+
     # --- The memo ---------------------------------------------------------------------------
 
     def known(self, subject: Subject, tests: Sequence[str] = ()) -> list[Execution]:
@@ -160,6 +177,7 @@ class Bench:
         """The tests that pytest collects on a state, in its order; nothing of another runner."""
         if not self.command.pytest:
             return []
+        self.permit()
         tests = ["--collect-only", "-q", *(paths or self.command.chosen)]
         run = self._worker(0).run(state_id, self._spec(tests, 0), self.options.timeout)
         if run.command.termination is Termination.INTERRUPTED:
@@ -181,8 +199,9 @@ class Bench:
         """Run the command once on these files, and keep what came of it.
 
         Raises KeyboardInterrupt if the command was interrupted, RepoTraceError if the tests would
-        import code from elsewhere.
+        import code from elsewhere, and as `permit` does.
         """
+        self.permit()
         try:
             with self._guard:
                 state = self.subjects.state_of(subject)

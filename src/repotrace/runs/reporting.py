@@ -27,6 +27,7 @@ from repotrace.records.run import ExecutionStep, Run, StateQuality, StepCommand,
 from repotrace.records.trace import metadata_of, trace_of
 from repotrace.redact import Redactor
 from repotrace.replay import ReplayOptions, replay
+from repotrace.runs.consent import foreign_run, permit_run
 from repotrace.runs.restore import lacking
 from repotrace.runs.states import StatesOfRun
 from repotrace.signatures import signature_of
@@ -72,6 +73,8 @@ class ReportOptions:
     as_recorded: bool = False
     """Keep the command that ran a test as a whole, and run nothing."""
     report_id: str | None = None
+    trusted: bool = False
+    """Whether a test of a run that came from elsewhere is executed."""
     on_run: Callable[[CommandRun], None] | None = None
     """Called before a test is run."""
 
@@ -111,12 +114,15 @@ def report_failure(store: Store, run: Run, failure: Failure, options: ReportOpti
 
     A test is run once by itself, in a copy of the files that it ran on, so that the report
     shows that test alone. If that is not possible, or if it passes alone, the command that ran
-    it is reported as a whole. Raises RepoTraceError if there is none.
+    it is reported as a whole. Raises RepoTraceError if there is none, and NotTrusted if the run
+    came from elsewhere; then its reports did, too.
     """
     whole = _recorded(store, run, failure)
     doubts: list[str] = []
     alone = None
     if failure.test is not None and not options.as_recorded:
+        what = f"the test {failure.test.node_id}"
+        permit_run(store, run.id, what, trusted=options.trusted)
         alone, doubt = _run_alone(store, failure.test, whole, options)
         doubts += [doubt] if doubt else []
     command = alone or whole
@@ -133,7 +139,7 @@ def report_failure(store: Store, run: Run, failure: Failure, options: ReportOpti
         doubts.append(f"the files that it ran on are {command.files.quality}")
     report = _report(run, failure, command, options, alone=alone is not None)
     with held_files(store, command.files or FileState()) as files:
-        stored = store_report(report, store, files)
+        stored = store_report(report, store, files, origin=foreign_run(store, run.id))
     return Reported(stored, failure, command, alone is not None, tuple(doubts))
 
 

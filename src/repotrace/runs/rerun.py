@@ -21,6 +21,7 @@ from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.records.command import CommandSpec
 from repotrace.records.run import ExecutionStep, Run
 from repotrace.runs.compare import compare_runs
+from repotrace.runs.consent import foreign_run, permit_run
 from repotrace.runs.moving import Moving, environments_of
 from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
 from repotrace.runs.states import KnownState
@@ -226,10 +227,13 @@ def prepare(store: Store, plan: Plan) -> None:
             link.symlink_to(os.path.realpath(workspace / name))
 
 
-def recording(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recording:
+def recording(
+    store: Store, plan: Plan, environ: Mapping[str, str], *, trusted: bool = False
+) -> Recording:
     """The recording of the agent in the folder, to be entered; the run names its parent.
 
-    Raises RepoTraceError for a plan without a command.
+    Raises RepoTraceError for a plan without a command, and NotTrusted for files that came from
+    elsewhere, unless they are `trusted`; the new run then counts as one from there, too.
     """
     from repotrace.runs.record import Recording, Wish
 
@@ -238,6 +242,7 @@ def recording(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recording
             f"There is no command to run: {plan.problem}.",
             hint=f"Say it with --agent-cmd '… {PROMPT} …'",
         )
+    permit_run(store, plan.run.id, plan.command, trusted=trusted)
     spec = CommandSpec(argv=plan.argv, cwd=os.fspath(plan.folder), env=dict(environ))
     if plan.run.workspace:
         moved = Moving(Path(plan.run.workspace), plan.folder, linked=plan.linked).spec(spec)
@@ -266,7 +271,12 @@ def recording(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recording
             "attributes": attributes,
         },
     )
-    return Recording(store, wish)
+    going = Recording(store, wish)
+    origin = foreign_run(store, plan.run.id)
+    if origin is not None:
+        # Before anybody can find it.
+        store.received.note("run", going.run_id, origin._replace(worked_on=True))
+    return going
 
 
 def rerun_from_step(
@@ -277,6 +287,7 @@ def rerun_from_step(
     *,
     into: str | os.PathLike[str] | None = None,
     dry_run: bool = True,
+    trusted: bool = False,
 ) -> dict[str, Any]:
     """Go on with a run from a step, as a new run that names it as its parent.
 
@@ -286,7 +297,8 @@ def rerun_from_step(
     `exit_code` and `comparison`, as `runs compare --json` prints it.
 
     Raises RunNotFound if there is no such run or step, RepoTraceError if its files were not kept,
-    if no command is known, or if the folder cannot be made.
+    if no command is known, or if the folder cannot be made, and NotTrusted if the run came from
+    elsewhere and is not `trusted`.
     """
     found = find_run(workspace, run_id)
     if found is None:
@@ -316,19 +328,21 @@ def rerun_from_step(
     }
     if dry_run:
         return facts
-    recorded = execute(store, plan, os.environ)
+    recorded = execute(store, plan, os.environ, trusted=trusted)
     facts |= {"new_run_id": recorded.run_id, "exit_code": recorded.code, "comparison": None}
     if recorded.run is not None:
         facts["comparison"] = compare_runs(store, run, recorded.run).json_object()
     return facts
 
 
-def execute(store: Store, plan: Plan, environ: Mapping[str, str]) -> Recorded:
+def execute(
+    store: Store, plan: Plan, environ: Mapping[str, str], *, trusted: bool = False
+) -> Recorded:
     """Carry the plan out to its end.
 
     Raises RepoTraceError as `prepare` and `recording` do, CannotStart for a command that is none.
     """
-    going = recording(store, plan, environ)
+    going = recording(store, plan, environ, trusted=trusted)
     prepare(store, plan)
     with going:
         return going.conclude(going.run())

@@ -94,6 +94,8 @@ class Detection:
     environ: Mapping[str, str]
     redactor: Redactor
     settings: CheckSettings = field(default_factory=CheckSettings)
+    own: bool = True
+    """Whether what lies in the workspace may be executed to ask it; not if nobody here made it."""
     _asked: dict[str, Environment | None] = field(default_factory=dict)
 
     def command(self, line: str | None = None, *, cwd: Path | None = None) -> TestCommand:
@@ -167,7 +169,7 @@ class Detection:
         import shutil
         import sys
 
-        for folder in (".venv", "venv", "env"):
+        for folder in (".venv", "venv", "env") if self.own else ():
             path = self.workspace / folder / "bin" / "python"
             if path.exists():
                 yield f"{folder}/bin/python"
@@ -196,15 +198,17 @@ class Detection:
         return None
 
     def _ask(self, python: str) -> Environment | None:
+        if not self.own and "/" in python and not python.startswith("/"):
+            return None
         if python not in self._asked:
             self._asked[python] = self._answer(python)
         return self._asked[python]
 
     def _answer(self, python: str) -> Environment | None:
         env = {**self.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        spec = CommandSpec(
-            argv=(python, "-c", _ASK), cwd=str(self.workspace), env=env, timeout=_PROBE_TIME
-        )
+        # In the workspace its modules come before those of the same names in the library.
+        cwd = str(self.workspace) if self.own else "/"
+        spec = CommandSpec(argv=(python, "-c", _ASK), cwd=cwd, env=env, timeout=_PROBE_TIME)
         try:
             done = execute(spec, redactor=self.redactor, limit=_PROBE_LIMIT, with_signature=False)
             told = json.loads(done.stdout.text)

@@ -41,7 +41,8 @@ def workspace_of(run: Run, store: Store | None = None) -> Path:
 
     Of one that `store` received from elsewhere: this project, or a copy of the run's own files.
     """
-    if store is not None and store.received.origin("run", run.id) is not None:
+    origin = store.received.origin("run", run.id) if store is not None else None
+    if store is not None and origin is not None and not origin.worked_on:
         return project_of_received(store, run, Path.cwd())
     if run.workspace is not None and Path(run.workspace).is_dir():
         return Path(run.workspace)
@@ -62,9 +63,11 @@ def named_run(store: Store, ref: str) -> Run:
 
 
 def bench_for(
-    store: Store, workspace: Path, testing: Testing | None = None, *, run_id: str = ""
+    store: Store, workspace: Path, testing: Testing | None = None, *, run: Run | None
 ) -> Bench:
-    """A bench that runs the tests of a workspace; to be closed.
+    """A bench that runs the tests of a workspace on states of the run, if that is what is looked
+    into; to be closed. Of a run that came from elsewhere nothing is executed before the bench
+    is permitted to.
 
     Raises RepoTraceError if nothing is known that runs them.
     """
@@ -72,17 +75,18 @@ def bench_for(
     environ = dict(os.environ if testing.environ is None else testing.environ)
     redactor = Redactor(key=store.key, variables=environ)
     settings, _ = load_settings(workspace, environ)
-    detection = Detection(workspace, environ, redactor, settings.check)
+    own = not is_temporary(workspace)
+    detection = Detection(workspace, environ, redactor, settings.check, own=own)
     command = detection.command(testing.command, cwd=testing.cwd)
     options = BenchOptions(
         environ=environ,
         redactor=redactor,
         settings=settings.check,
         environment=detection.environment(command),
-        run_id=run_id,
+        run_id=run.id if run is not None else "",
         timeout=testing.timeout,
         rerun=testing.rerun,
         on_execution=testing.on_execution,
-        owned=workspace if is_temporary(workspace) else None,
+        owned=None if own else workspace,
     )
     return Bench(store, workspace, command, options)

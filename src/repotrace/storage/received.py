@@ -28,6 +28,8 @@ class Origin(NamedTuple):
     """The name of the file that it was imported from."""
     at: datetime
     """When, UTC."""
+    worked_on: bool = False
+    """Of a run that was recorded here, on the files of one that came from elsewhere."""
 
 
 class ReceivedStore:
@@ -39,7 +41,8 @@ class ReceivedStore:
     def note(self, kind: Kind, name: str, origin: Origin) -> None:
         """Remember where a run or report came from. Raises OSError if that fails."""
         files.make_private(self._folder)
-        facts = {"kind": kind, "id": name, "file": origin.file, "at": origin.at.isoformat()}
+        facts: dict[str, object] = {"kind": kind, "id": name, "file": origin.file}
+        facts |= {"at": origin.at.isoformat(), "worked_on": origin.worked_on}
         files.replace(self._path(kind, name), json.dumps(facts, indent=2).encode() + b"\n")
 
     def origin(self, kind: Kind, name: str) -> Origin | None:
@@ -47,7 +50,7 @@ class ReceivedStore:
         try:
             facts = json.loads(self._path(kind, name).read_bytes())
             at = datetime.fromisoformat(facts["at"]).astimezone(UTC)
-            return Origin(str(facts["file"]), at)
+            return Origin(str(facts["file"]), at, facts.get("worked_on") is True)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says

@@ -25,7 +25,7 @@ from repotrace.errors import (
     UnreadableReport,
 )
 from repotrace.records.base import printable
-from repotrace.records.bug import SCHEMA_VERSION, BugReport
+from repotrace.records.bug import SCHEMA_VERSION, BugReport, Kept
 from repotrace.storage import files
 
 LATEST = "latest"
@@ -72,8 +72,12 @@ class ReportStore:
     any number of processes may share a store: each file is replaced as a whole.
     """
 
-    def __init__(self, root: Path | str = ".repotrace/reports") -> None:
+    def __init__(
+        self, root: Path | str = ".repotrace/reports", *, home: Path | None = None
+    ) -> None:
+        """`home`: where it is noted which of them came from elsewhere; None: see `home_for`."""
         self.root = Path(root)
+        self._home = home
 
     def __repr__(self) -> str:
         return f"ReportStore({str(self.root)!r})"
@@ -146,6 +150,7 @@ class ReportStore:
         with self._writing():
             document, before = self._read(report_id)
             changed = _stamped(BugReport.model_validate(before.model_dump() | fields))
+            changed = changed if before.kept is None else changed.read_from(before.kept)
             document |= changed.model_dump(mode="json", include=fields.keys() | {"updated_at"})
             files.replace(path, _encode(document))
         return changed
@@ -301,7 +306,8 @@ class ReportStore:
                 f"holds a report with another id, {report.id!r}",
                 _RENAME,
             )
-        return document, report
+        root = Path(os.path.abspath(self.root))  # noqa: PTH100 - keeps links as they are
+        return document, report.read_from(Kept(root, report_id, self._home))
 
     def _read_bytes(self, report_id: str) -> bytes:
         path = self.path(report_id)

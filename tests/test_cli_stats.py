@@ -17,7 +17,7 @@ from running import Shell
 from repotrace.read.stats import run_stats
 from repotrace.read.views import Spread, StatsGroup
 from repotrace.records.events import Event
-from repotrace.render.stats import bar
+from repotrace.render.stats import bar, stats
 from repotrace.storage import Store
 
 
@@ -84,6 +84,44 @@ def test_figures_of_each_agent(four: Store) -> None:
     assert found.whole is not None
     assert (found.whole.runs, found.whole.passed, found.whole.failed) == (4, 2, 1)
     assert found.whole.tokens_per_fix == 4500 / 2
+
+
+def test_only_tasks_with_tests_count_for_a_fix(store: Store) -> None:
+    runs = (
+        told("ra", "P", tokens=1000, cost="0.10", agent="codex", task="Fix it"),
+        told("rb", "", tokens=300, cost="0.05", agent="codex", task="Fix it"),  # gave up
+        told("rc", "", tokens=9000, cost="0.90", agent="codex", task="Explain it"),
+        told("rd", "F", tokens=70, agent="aider", task="Explain that"),
+        told("re", "P", tokens=30, agent="aider"),
+        told("rf", "", tokens=5000, agent="aider"),
+        told("rg", "", tokens=800, agent="cline", task="Fix it"),
+    )
+    for events in runs:
+        store.runs.add_events(events)
+    groups = by_name(run_stats(store).groups)
+    codex, aider, cline = groups["codex"], groups["aider"], groups["cline"]
+    assert (codex.tokens_per_fix, codex.cost_per_fix_usd) == (1300, Decimal("0.15"))
+    assert (codex.total_tokens, codex.unpriced_per_fix) == (10_300, 0)
+    # Nobody knows what these cost, which is not nothing.
+    assert (aider.tokens_per_fix, aider.cost_per_fix_usd, aider.unpriced_per_fix) == (100, None, 2)
+    assert (cline.tokens_per_fix, cline.cost_per_fix_usd) == (None, None)
+    whole = run_stats(store).whole
+    assert whole is not None
+    assert (whole.tokens_per_fix, whole.unpriced_per_fix) == ((1300 + 100 + 800) / 2, 3)
+    shown = ["".join(span.text for span in line) for line in stats(run_stats(store), width=200)]
+    assert next(line for line in shown if line.endswith("aider")).split()[-2:] == ["$?", "aider"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 132])
+def test_a_table_fits_its_terminal(four: Store, width: int) -> None:
+    found = run_stats(four)
+    lines = ["".join(span.text for span in line) for line in stats(found, width=width)]
+    assert max(map(len, lines)) <= width
+    head = lines[0].split()
+    assert (head[:2], head[-1]) == (["RUNS", "PASSED"], "AGENT")
+    assert "TOKENS/FIX" in head
+    assert [line.split()[-1] for line in lines[1:5]] == ["codex", "aider", "(none)", "all"]
+    assert all(line.split()[1:4] == ["50%", "of", "2"] for line in lines if line.endswith("codex"))
 
 
 def test_groups_by_task_model_and_tag(four: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
 from decimal import Decimal
 from statistics import median, quantiles
@@ -34,23 +34,28 @@ def run_stats(store: Store, *, group_by: str = "agent", since: datetime | None =
     for run in runs:
         for name in GROUPS[group_by](run):
             groups[name].append(run)
-    found = [_group(name, members) for name, members in groups.items()]
+    tested = {_task(run) for run in runs if _has_tests(run)}
+    found = [_group(name, members, tested) for name, members in groups.items()]
     found.sort(key=lambda group: (-group.runs, group.name is None, group.name or ""))
     failing, broken = _trouble(store, runs)
     return StatsView(
         group_by=group_by,
-        whole=_group(None, runs),
+        whole=_group(None, runs, tested),
         groups=tuple(found),
         failing=failing,
         broken_files=broken,
     )
 
 
-def _group(name: str | None, runs: Sequence[Run]) -> StatsGroup:
+def _group(name: str | None, runs: Sequence[Run], tested: Set[str]) -> StatsGroup:
+    """The figures of some runs; `tested`: the tasks on which some run has run tests."""
     outcomes = Counter(run.outcome for run in runs)
     passed, failed = outcomes[RunOutcome.PASSED], outcomes[RunOutcome.FAILED]
     tokens = sum(run.totals.tokens_used for run in runs)
     cost = sum((run.totals.cost_usd for run in runs), Decimal(0))
+    tried = [run for run in runs if _task(run) in tested]
+    paid = sum((run.totals.cost_usd for run in tried), Decimal(0))
+    unpriced = sum(run.totals.unpriced_calls for run in tried)
     durations = [seconds for run in runs if (seconds := duration_of(run)) is not None]
     return StatsGroup(
         name=name,
@@ -66,9 +71,19 @@ def _group(name: str | None, runs: Sequence[Run]) -> StatsGroup:
         total_tokens=tokens,
         total_cost_usd=cost,
         unpriced_calls=sum(run.totals.unpriced_calls for run in runs),
-        tokens_per_fix=tokens / passed if passed else None,
-        cost_per_fix_usd=cost / passed if passed else None,
+        tokens_per_fix=sum(run.totals.tokens_used for run in tried) / passed if passed else None,
+        cost_per_fix_usd=paid / passed if passed and (paid or not unpriced) else None,
+        unpriced_per_fix=unpriced,
     )
+
+
+def _task(run: Run) -> str:
+    """What the run was about: a run without a task is about itself."""
+    return run.task_id or _first_line(run.task) or f"run {run.id}"
+
+
+def _has_tests(run: Run) -> bool:
+    return run.outcome in (RunOutcome.PASSED, RunOutcome.FAILED)
 
 
 def _spread(figures: Iterable[float]) -> Spread:

@@ -470,8 +470,12 @@ class StatsGroup(Part):
     """Of the calls whose cost is known."""
     unpriced_calls: int = 0
     tokens_per_fix: float | None = None
-    """All tokens, those of failed runs included, for each run that passed; None without one."""
+    """All tokens of the runs on tasks with tests, those of failed runs included, for each run that
+    passed; None without one."""
     cost_per_fix_usd: Decimal | None = None
+    """The same of their cost; also None where none of it is known."""
+    unpriced_per_fix: int = 0
+    """Calls of these runs whose cost is not known."""
 
 
 class FailingKind(Part):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from reporting import command_run, report_of
 from running import Shell, plain_git
 
 from repotrace.blame import Plan
+from repotrace.capture import store_report
 from repotrace.errors import NotTrusted
 from repotrace.generator import Reproduction
 from repotrace.records.bug import BugReport
@@ -161,6 +163,89 @@ def test_a_repository_that_is_made_later_makes_nothing_trusted(
     assert not reports.trace.exists()
 
 
+# --- What a file may claim ----------------------------------------------------------------------
+
+
+def repository(folder: Path) -> Store:
+    plain_git(folder, "init", "-q")
+    return Store(folder / ".git" / "repotrace", folder / ".repotrace" / "reports")
+
+
+def test_a_report_that_git_tracks_here_is_as_trusted_as_the_code(tmp_path: Path) -> None:
+    found = Reports(tmp_path)
+    found.store = repository(tmp_path)
+    plain_git(tmp_path, "add", "report.json")
+    found.receive()
+    assert replay(found.store.reports.load("a1")).ran
+    assert found.trace.exists()
+
+
+def test_one_that_came_from_elsewhere_before_is_trusted_once_git_tracks_it(
+    tmp_path: Path,
+) -> None:
+    found = Reports(tmp_path)
+    found.store = repository(tmp_path)
+    found.receive()
+    with pytest.raises(NotTrusted):
+        replay(found.store.reports.load("a1"))
+    plain_git(tmp_path, "add", "report.json")
+    found.receive()
+    assert found.store.reports.list_ids() == ["a1"]
+    assert replay(found.store.reports.load("a1")).ran
+
+
+@pytest.mark.parametrize("how", ["not tracked", "another repository", "link", "submodule"])
+def test_a_report_that_git_does_not_track_here_is_not_trusted(tmp_path: Path, how: str) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    found = Reports(there)
+    found.store = repository(here)
+    if how == "another repository":
+        plain_git(there, "init", "-q")
+        plain_git(there, "add", "report.json")
+    elif how == "link":
+        link = here / "report.json"
+        link.symlink_to(found.file)
+        plain_git(here, "add", "report.json")
+        found.file = link
+    else:
+        inside = here / "inside"
+        inside.mkdir()
+        found.file = found.file.rename(inside / "report.json")
+        if how == "submodule":
+            plain_git(inside, "init", "-q")
+            plain_git(inside, "add", "report.json")
+    found.receive()
+    with pytest.raises(NotTrusted):
+        replay(found.store.reports.load("a1"))
+    assert not found.trace.exists()
+
+
+def test_an_own_report_keeps_its_id_and_stays_trusted(tmp_path: Path) -> None:
+    found = Reports(tmp_path)
+    own = report_of(command_run(argv=("true",), cwd=str(tmp_path), exit_code=0), id="a1")
+    found.store.reports.save(own)
+    found.receive()
+    assert found.store.reports.list_ids() == ["a1", "a1-2"]
+    assert replay(found.store.reports.load("a1")).ran
+    with pytest.raises(NotTrusted):
+        replay(found.store.reports.load("a1-2"))
+    # The same as an own one is that one.
+    found.file.write_text(own.model_dump_json())
+    found.receive()
+    assert replay(found.store.reports.load("a1")).ran
+    assert not found.trace.exists()
+
+
+def test_a_capture_does_not_become_what_was_there_before(reports: Reports, tmp_path: Path) -> None:
+    reports.store.reports.delete("a1")
+    own = report_of(command_run(argv=("true",), cwd=str(tmp_path), exit_code=0), id="a1")
+    assert store_report(own, reports.store).report.id == "a1-2"
+    assert replay(reports.store.reports.load("a1-2")).ran
+    assert not store_report(own, reports.store).new
+
+
 # --- Runs -----------------------------------------------------------------------------------
 
 
@@ -301,3 +386,27 @@ def test_what_is_recorded_on_files_from_elsewhere_is_from_there_too(
         rerun_from_step(runs.store, branch.id, 0, AGENT, dry_run=False)
     check_run(runs.store, branch.id, testing=runs.testing(), trusted=True)
     assert runs.trace.exists()
+
+
+def test_a_verdict_from_elsewhere_replaces_none_of_an_own_run(tmp_path: Path) -> None:
+    agent = AgentRun(Shell(tmp_path))
+    agent.edit("money.py", "a + b", "a - b")
+    own = agent.blame(TEST, plan=QUICK.plan)
+    store, file = agent.store, tmp_path / "run.json"
+    document = json.loads(export_run(store, agent.run, "json", ExportOptions()))
+    assert [blame["id"] for blame in document["blames"]] == [own.id]
+    document["run_id"] = document["run"]["id"] = "rfeedfeed"
+    document["blames"][0]["verdict"] = "not_broken"
+    file.write_text(json.dumps(document))
+    got = receive(store, file, now=NOON)
+    assert got.is_new
+    assert [(kept.id, kept.verdict) for kept in store.memo.verdicts(RUN)] == [(own.id, own.verdict)]
+    (kept,) = store.memo.verdicts("rfeedfeed")
+    assert kept.verdict == kept.record["verdict"] == "not_broken"
+    assert kept.id == kept.record["id"] != own.id
+    # Of the same run it keeps its id, so that a round trip changes nothing.
+    store.runs.delete("rfeedfeed")
+    document["blames"][0]["id"] = kept.id
+    file.write_text(json.dumps(document))
+    receive(store, file, now=NOON)
+    assert [one.id for one in store.memo.verdicts("rfeedfeed")] == [kept.id]

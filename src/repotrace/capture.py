@@ -190,6 +190,8 @@ def store_report(
         report,
         same=lambda other: is_same_failure(other, run),
         before=None if origin is None else lambda name: store.received.note("report", name, origin),
+        # That of one which is gone, and came from elsewhere, would make this one seem to.
+        is_free=lambda name: origin is not None or store.received.origin("report", name) is None,
     )
     if new:
         return Stored(report=kept, new=True, problem=_claim(files, kept.id))

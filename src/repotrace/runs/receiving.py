@@ -20,12 +20,13 @@ from pydantic import ValidationError
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
 from repotrace.filestate import held_files
 from repotrace.importers import is_transcript
-from repotrace.journal import redacted
+from repotrace.journal import new_id, redacted
 from repotrace.records.blame import Blame
 from repotrace.records.bug import SCHEMA_VERSION, BugReport
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import FileOperation, Run
 from repotrace.redact import Redactor
+from repotrace.runs.consent import is_code_here
 from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
@@ -96,7 +97,7 @@ def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -
     report = report_of(_object(data, path.name), path.name)
     if dry_run:
         return Received("report", report.id, not store.reports.exists(report.id), report.title)
-    return take_report(store, report, origin)
+    return take_report(store, report, None if is_code_here(store, path) else origin)
 
 
 def _form(path: Path) -> str | None:
@@ -218,11 +219,12 @@ def _lost(found: ExportedRun) -> Event:
 def _keep_blames(store: Store, found: ExportedRun) -> None:
     redact = Redactor(key=store.key, variables=os.environ).redact
     for blame in found.blames:
-        record: Blame = blame.model_copy(update={"run_id": found.run_id})
+        name = blame.id
+        if store.memo.run_of_verdict(name) not in (None, found.run_id):
+            name = new_id()
+        record: Blame = blame.model_copy(update={"id": name, "run_id": found.run_id})
         plain = redacted(record.model_dump(mode="json"), redact)
-        kept = KeptVerdict(
-            blame.id, found.run_id, blame.test, blame.verdict, blame.created_at, plain
-        )
+        kept = KeptVerdict(name, found.run_id, blame.test, blame.verdict, blame.created_at, plain)
         store.memo.keep_verdict(kept)
 
 
@@ -307,8 +309,11 @@ def report_of(document: dict[str, Any], name: str) -> BugReport:
         raise ImportFailed(f"{name} is no report.") from error
 
 
-def take_report(store: Store, report: BugReport, origin: Origin) -> Received:
-    """Keep a report, under another id where one of that id is here already and differs."""
+def take_report(store: Store, report: BugReport, origin: Origin | None) -> Received:
+    """Keep a report, under another id where one of that id is here already and differs.
+
+    Without an `origin` it is as trusted as the code here.
+    """
     redact = Redactor(key=store.key, variables=os.environ).redact
     clean = BugReport.model_validate(redacted(report.model_dump(mode="json"), redact))
     # Noted before there is a file: nobody may find it without.
@@ -316,8 +321,11 @@ def take_report(store: Store, report: BugReport, origin: Origin) -> Received:
         clean,
         lambda present: _equal(present, clean),
         stamp=False,
-        before=lambda name: store.received.note("report", name, origin),
+        before=None if origin is None else lambda name: store.received.note("report", name, origin),
+        is_free=lambda name: origin is not None or store.received.origin("report", name) is None,
     )
+    if origin is None:
+        store.received.forget("report", stored.id)
     return Received("report", stored.id, is_new, stored.title)
 
 

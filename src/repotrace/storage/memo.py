@@ -150,6 +150,13 @@ class MemoStore:
                 (*verdict[:4], to_moment(verdict.at), _packed(verdict.record)),
             )
 
+    def run_of_verdict(self, name: str) -> str | None:
+        """The run that the verdict of this id is about; None if there is none."""
+        query = "SELECT run_id FROM test_verdicts WHERE id = ?"
+        with self._database.reading() as connection:
+            row = None if connection is None else connection.execute(query, (name,)).fetchone()
+        return None if row is None else str(row[0])
+
     def verdicts(self, run_id: str, *, test: str | None = None) -> list[KeptVerdict]:
         """The newest verdict on each test of a run, in the order of the tests."""
         clause, values = ("", [run_id]) if test is None else (" AND test = ?", [run_id, test])

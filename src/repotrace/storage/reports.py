@@ -106,11 +106,12 @@ class ReportStore:
         *,
         stamp: bool = True,
         before: Callable[[str], None] | None = None,
+        is_free: Callable[[str], bool] = lambda name: True,
     ) -> tuple[BugReport, bool]:
         """Store `report` without replacing any other, and say under which id.
 
         Its `updated_at` becomes now unless `stamp` is false. `before` is called with the id
-        before there is a file of it.
+        before there is a file of it. An id that is not `is_free` is left out.
 
         Tries its id, then `<id>-2`, `<id>-3`, … The first stored report for which `same`
         is true is returned with False; otherwise the new one with True. Of any number of
@@ -123,6 +124,9 @@ class ReportStore:
                 report_id = _numbered(report.id, number)
                 path = self.path(report_id)
                 if not os.path.lexists(path):
+                    if not is_free(report_id):
+                        number += 1
+                        continue
                     stored = report.model_copy(update={"id": report_id})
                     stored = _stamped(stored) if stamp else stored
                     if before is not None:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from repotrace.errors import RunNotFound
+from repotrace.read.alerts import alerts_in
 from repotrace.read.diffs import StepDiff, step_diff
 from repotrace.read.grids import GridAround
 from repotrace.read.lines import StepLines
 from repotrace.read.runs import branches_of
 from repotrace.read.steps import call_before, place_of, repeated_messages, step_at
-from repotrace.read.views import Branch, StateView, StepLine, StepView, TestGrid
+from repotrace.read.views import Alert, Branch, StateView, StepLine, StepView, TestGrid
 from repotrace.records.blame import Blame
 from repotrace.records.run import LLMInteraction, Run, StepStatus, TestOutcome, TestResult
 from repotrace.storage import Store
 from repotrace.storage.overview import Outline
+from repotrace.storage.query import Query
+from repotrace.storage.words import marks
 
 PAGE = 24
 """Lines of steps that are read together."""
@@ -30,8 +34,8 @@ PAGE = 24
 TESTS_SHOWN = 200
 """Tests that did not pass which are read at once."""
 
-_FOUND = 2_000
-"""Texts in which a word is found, at most."""
+type Marker = Callable[[str], Sequence[tuple[int, int]]]
+"""Tells where in a text something stands."""
 
 _TESTS_AT_ONCE = 200
 
@@ -58,6 +62,15 @@ class ShownTests(NamedTuple):
     left_out: int
     """How many more there are of them."""
     passed: int
+
+
+class Findings(NamedTuple):
+    """What was found since the findings before."""
+
+    fields: dict[int, set[str]]
+    """The fields that hold it, by the places of steps."""
+    looked_through: int
+    """The steps that have been looked through, from the one after the first on, round the end."""
 
 
 class PlayedRun:
@@ -261,6 +274,10 @@ class PlayedRun:
         """The runs that went on from a step of this one, the oldest first."""
         return branches_of(self.store, self.run)
 
+    def alerts(self) -> Sequence[Alert]:
+        """What somebody should look at, as it was found when the run was looked over."""
+        return alerts_in(self.store, self.run.id)
+
     # --- Finding ------------------------------------------------------------------------------
 
     def next_failure(self, place: int, *, back: bool = False) -> int | None:
@@ -297,12 +314,34 @@ class PlayedRun:
         ahead = _round(len(self), place, back=back)
         return next((at for at in ahead if self.outline(at).id in self._lines.tested), None)
 
-    def find(self, text: str) -> list[int]:
-        """The places of the steps in which all words of `text` occur, in order."""
-        places = {step.id: place for place, step in enumerate(self._lines.outline)}
-        hits = self.store.runs.search(text, run_id=self.run.id, limit=_FOUND)
-        found = {places[hit.step_id] for hit in hits if hit.step_id in places}
-        return sorted(found)
+    def find(self, text: str, place: int) -> Iterator[Findings]:
+        """The steps that `runs search` would find in this run, by and by: from the one after
+        this place on, round the end. Raises RepoTraceError for a filter that makes no sense."""
+        if not len(self):
+            return
+        places = {step.id: at for at, step in enumerate(self._lines.outline)}
+        after = self.outline(place).number
+        with self.store.runs.overview() as overview:
+            if overview is None:
+                raise RunNotFound(f"Run {self.run.id} is gone.")
+            now = datetime.now(UTC)
+            for found, until in overview.find(text, self.run.id, after=after, now=now):
+                fields = {places[name]: found[name] for name in found if name in places}
+                yield Findings(fields, self._looked_through(place, until))
+
+    def _looked_through(self, place: int, until: int | None) -> int:
+        """How many steps there are from the one after a place to one with this number."""
+        if until is None:
+            return len(self)
+        steps = self._lines.outline
+        end = bisect_left(steps, until + 1, key=attrgetter("number"))
+        return end - place - 1 if until >= steps[place].number else len(self) - place - 1 + end
+
+
+def marker(text: str) -> Marker:
+    """Tells where in other texts the words of a search stand."""
+    terms = Query.of(text).wanted
+    return lambda shown: list(marks(shown, terms))
 
 
 def _round(count: int, place: int, *, back: bool) -> Iterator[int]:

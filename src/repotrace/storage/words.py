@@ -69,8 +69,12 @@ def excerpt(text: str, terms: Sequence[str]) -> tuple[str, tuple[Span, ...]]:
         last = end
     if last < len(text.rstrip()):
         line += "…"
-    found = sorted(span for term in used for span in _places(line, term))
-    return line, tuple(_apart(found))
+    return line, tuple(marks(line, used))
+
+
+def marks(text: str, terms: Sequence[str]) -> Iterator[Span]:
+    """Where in a text any of the terms stand, in order."""
+    return _apart(sorted(span for term in terms for span in _places(text, term)))
 
 
 def _fragments(text: str, terms: Sequence[str]) -> list[Span]:

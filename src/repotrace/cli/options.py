@@ -123,7 +123,8 @@ def _tell_news(opened: Opened) -> None:
         if not store.alerts.has_news():
             return
         from repotrace.cli.alert_lines import news_lines
-        from repotrace.runs.alerts.keeping import alert_of, look_over_ended
+        from repotrace.read.alerts import alert_of
+        from repotrace.runs.alerts.keeping import look_over_ended
 
         problem = look_over_ended(store, settings, os.environ)
         news = {name: [*map(alert_of, store.alerts.tell(name))] for name in store.alerts.untold()}

@@ -212,12 +212,16 @@ def _print_step(
 
 
 def _print_all(opened: Opened, run: Run, page: Page, *, show_llm: bool, show_files: bool) -> None:
+    from repotrace.read.alerts import alerts_in
     from repotrace.read.runs import stream_steps
+    from repotrace.render.alerts import alert_rows
     from repotrace.render.runs import streamed
 
     steps = stream_steps(opened.store, run)
     if not (show_llm or show_files):
         page.print(streamed(steps, width=page.width))
+        alerts = alerts_in(opened.store, run.id)
+        page.print([[], *alert_rows(alerts, width=page.width)] if alerts else [])
         return
     for place, step in enumerate(steps):
         if place:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
+from repotrace.read.alerts import alerts_in
 from repotrace.read.grids import grid_of
 from repotrace.read.lines import StepLines, seconds_between, seconds_of
 from repotrace.read.views import (
@@ -58,9 +60,10 @@ def list_runs(
     elsewhere = 0
     if workspace is not None and not runs and not store.runs.list(workspace=workspace, limit=1):
         elsewhere = store.runs.count()
+    alerts = store.alerts.counts(run.id for run in runs[:limit])
     return RunList.model_construct(
         schema_version=1,
-        runs=tuple(map(run_line, runs[:limit])),
+        runs=tuple(run_line(run, alerts=alerts.get(run.id)) for run in runs[:limit]),
         more=len(runs[:limit]) < len(runs),
         elsewhere=elsewhere,
     )
@@ -91,6 +94,7 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             left_out=tuple(_left_out(lines.outline, chosen)),
             grid=grid_of(overview, lines, columns, runs, whole=whole),
             branches=branches_of(store, run),
+            alerts=alerts_in(store, run.id),
         )
 
 
@@ -136,10 +140,11 @@ def duration_of(run: Run) -> float | None:
     return seconds_between(run.started_at, run.completed_at or run.last_event_at)
 
 
-def run_line(run: Run) -> RunLine:
+def run_line(run: Run, *, alerts: int | None = None) -> RunLine:
     """A run as lists show it."""
-    fields = {name: getattr(run, name) for name in RunLine.model_fields if name != "duration"}
-    return RunLine.model_construct(**fields, duration=duration_of(run))
+    known: dict[str, Any] = {"duration": duration_of(run), "alerts": alerts}
+    fields = {name: getattr(run, name) for name in RunLine.model_fields if name not in known}
+    return RunLine.model_construct(**fields, **known)
 
 
 def _chosen(lines: StepLines) -> list[Outline]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from repotrace.errors import RunNotFound
+from repotrace.read.alerts import alerts_at
 from repotrace.read.diffs import step_diff
 from repotrace.read.lines import StepLines
 from repotrace.read.views import SinceFailure, StateView, StepLine, StepView
@@ -65,7 +66,7 @@ def step_at(
     store: Store, run: Run, step: ExecutionStep, place: StepPlace, *, tests: bool = True
 ) -> StepView:
     """All of a step whose place is known; without its tests if these are not asked for."""
-    after = _with_reason(store, run, place.after)
+    after, number = _with_reason(store, run, place.after), place.line.number
     return StepView.model_construct(
         schema_version=1,
         run_id=run.id,
@@ -82,6 +83,7 @@ def step_at(
         before=place.before,
         after=after,
         since_failure=None if place.failure is None else _since(store, *place.failure, after),
+        alerts=alerts_at(store, run.id, number, is_last=number == place.last_step),
     )
 
 

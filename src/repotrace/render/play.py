@@ -12,10 +12,11 @@ from rich.cells import cell_len
 from repotrace.errors import RepoTraceError
 from repotrace.read.diffs import StepDiff
 from repotrace.read.playing import ShownTests
-from repotrace.read.views import Branch, StepLine, StepView, TestGrid
+from repotrace.read.views import Alert, Branch, StepLine, StepView, TestGrid
 from repotrace.readable import one_line, size
 from repotrace.records.blame import Blame
 from repotrace.records.run import LLMInteraction, Run, StepCommand, TestOutcome
+from repotrace.render.alerts import STYLE, alert_count
 from repotrace.render.blame import blame_view
 from repotrace.render.blocks import (
     Block,
@@ -72,6 +73,7 @@ _CODE_LIMIT = 2_000_000
 
 _LONG_LINE = 5_000
 _FAILURES_SHOWN = 5
+_STEPS_NAMED = 5
 type MoreTests = Callable[[bool], Iterable[TestOutcome]]
 """Reads the tests that passed, or those that did not and are not shown yet."""
 
@@ -135,8 +137,8 @@ def _figures(step: StepLine) -> tuple[str, str, str]:
     return time_of(step.duration), changed, tests_of(step.tests) if step.tests else ""
 
 
-def run_title(run: Run) -> Line:
-    """The run on one line."""
+def run_title(run: Run, alerts: Sequence[Alert] = ()) -> Line:
+    """The run on one line, with the steps that somebody should look at."""
     style = STATUS_STYLES.get(run.status, "")
     outcome = f", tests {run.outcome}" if run.outcome in ("passed", "failed") else ""
     about = " · ".join(filter(None, (one_line(run.agent or ""), phrase(run.task or ""))))
@@ -144,8 +146,18 @@ def run_title(run: Run) -> Line:
         Span(f" {one_line(run.id)} ", "bold"),
         Span(f" {one_line(run.status, 14)}{outcome} ", style),
         *_parent(run),
+        *_alerted(alerts),
         Span(f" {about}" if about else ""),
     ]
+
+
+def _alerted(alerts: Sequence[Alert]) -> Line:
+    if not alerts:
+        return []
+    steps = sorted({alert.step for alert in alerts if alert.step})
+    names = ", ".join(map(str, steps[:_STEPS_NAMED])) + (", …" if len(steps) > _STEPS_NAMED else "")
+    where = f" at step {names}" if steps else ""
+    return [Span(f" {alert_count(len(alerts))}{where} ", STYLE)]
 
 
 def _parent(run: Run) -> Line:

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from repotrace.read.views import Branch, Patch, RunLine, RunView, StepLine, TestCounts, TestGrid
 from repotrace.readable import age, one_line
 from repotrace.records.run import Run, RunOutcome, RunStatus, RunTotals
+from repotrace.render.alerts import STYLE, alert_count, alert_rows
 from repotrace.render.console import WIDE
 from repotrace.render.diffs import Line, Span
 from repotrace.render.runs_layout import (
@@ -67,15 +68,21 @@ def run_list(runs: Sequence[RunLine], *, width: int, now: datetime) -> Iterator[
         room = width - sum(widths) - 6
         title = " · ".join(filter(None, (one_line(run.agent or ""), phrase(run.task or ""))))
         yield [*line, Span(f"  {fit(title, room).rstrip()}" if title and room > 4 else "")]
-        figures = " · ".join(_figures(run.totals, _elapsed(run, now)))
+        alerts = alert_count(run.alerts)
+        figures = " · ".join(filter(None, (alerts, *_figures(run.totals, _elapsed(run, now)))))
         margin = " " * (widths[0] + 2)
         for row in wrapped(figures, _beside(len(margin), width)):
-            yield [Span(margin), Span(row, "dim")]
+            yield [Span(margin), Span(row[: len(alerts)], STYLE), Span(row[len(alerts) :], "dim")]
+            alerts = ""
 
 
 def _run_rows(runs: Sequence[RunLine], width: int, now: datetime) -> Iterator[Line]:
-    head = ("RUN", "WHEN", "RESULT", "AGENT", "STEPS", "FILES", "LINES", "TESTS", "TOKENS")
-    rows = [[(title, "bold") for title in (*head, "COST", "TIME", "TASK")]]
+    head = ["RUN", "WHEN", "RESULT", "AGENT", "STEPS", "FILES", "LINES", "TESTS", "TOKENS"]
+    head += ["COST", "TIME", "TASK"]
+    with_alerts = any(run.alerts for run in runs)
+    if with_alerts:
+        head.insert(3, "ALERTS")
+    rows = [[(title, "bold") for title in head]]
     for run in runs:
         totals = run.totals
         result, style = result_of(run)
@@ -96,7 +103,10 @@ def _run_rows(runs: Sequence[RunLine], width: int, now: datetime) -> Iterator[Li
                 (phrase(run.task or ""), ""),
             ]
         )
-    yield from columns(rows, right={1, 4, 5, 6, 7, 8, 9, 10}, width=width)
+        if with_alerts:
+            rows[-1].insert(3, (str(run.alerts or ""), STYLE))
+    right = range(5, 12) if with_alerts else range(4, 11)
+    yield from columns(rows, right={1, *right, *([3] if with_alerts else [])}, width=width)
 
 
 def columns(
@@ -166,6 +176,9 @@ def run_head(view: RunView, *, width: int, now: datetime) -> Iterator[Line]:
     lost = view.run.totals.lost
     if lost:
         warning = f"{count(lost, 'event')} lost: what was recorded is not all that happened"
+    if view.alerts:
+        yield []
+        yield from alert_rows(view.alerts, width=width)
         yield [Span(warning, "bold yellow")]
 
 

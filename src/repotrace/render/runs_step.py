@@ -17,6 +17,8 @@ from repotrace.records.run import (
     StepCommand,
     TestOutcome,
 )
+from repotrace.render.alerts import alert_rows
+from repotrace.render.console import WIDE
 from repotrace.render.diffs import Line, Span, diff_lines
 from repotrace.render.runs import patch_of, tests_of
 from repotrace.render.runs_layout import (
@@ -123,6 +125,7 @@ def step_head(view: StepView) -> Iterator[Line]:
         facts.append("another step was at work meanwhile: changes may be either's")
     if facts:
         yield [Span(" · ".join(facts), "dim")]
+    yield from alert_rows(view.alerts, width=WIDE, step=False)
 
 
 def title(name: str) -> Iterator[Line]:

@@ -81,7 +81,9 @@ def answer(arguments: Sequence[str]) -> None:
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         if arguments[:1] == ["--ended"]:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            ended.finish(*arguments[1:])
+            from repotrace.runs.follow_up import finish
+
+            finish(*arguments[1:])
         elif arguments and arguments[0] in AGENTS and not os.isatty(0):
             told = hook.heard(*hook.read(0))
             if told is not None and os.environ.get("REPOTRACE_RECORD") != "0":

@@ -144,7 +144,7 @@ class PlayApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Title, list, tabs, views, hints."""
-        yield LineBar(run_title(self.played.run), id="title")
+        yield LineBar(run_title(self.played.run, self.played.alerts()), id="title")
         with Horizontal(id="body"):
             yield StepList(self.played, id="steps")
             with Vertical(id="right"):
@@ -520,7 +520,7 @@ class PlayApp(App[None]):
             return
         self._tabs.forget()
         self._see_marks()
-        self.query_one("#title", LineBar).show(run_title(self.played.run))
+        self.query_one("#title", LineBar).show(run_title(self.played.run, self.played.alerts()))
         self.steps.measure()
         before = self.place
         if was_last:

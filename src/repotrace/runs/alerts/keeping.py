@@ -16,6 +16,7 @@ from typing import Any
 
 from repotrace.config import load_settings
 from repotrace.errors import RepoTraceError
+from repotrace.read.alerts import alerts_in
 from repotrace.read.views import Alert
 from repotrace.records.run import Run, RunStatus
 from repotrace.runs.alerts.evaluation import alerts_of
@@ -40,18 +41,13 @@ def look_over(store: Store, run: Run, rules: Rules) -> tuple[Alert, ...]:
         return alerts_of(store, run, rules)
     look = store.alerts.look(run.id)
     if look.at is not None and not look.changes and look.rules == rules.digest:
-        return tuple(map(alert_of, store.alerts.of(run.id)))
+        return alerts_in(store, run.id)
     found = alerts_of(store, run, rules)
     kept = [KeptAlert(run.id, a.rule, a.step, a.message, a.evidence) for a in found]
     with suppress(RepoTraceError):
         now = datetime.now(UTC)
         store.alerts.keep(run.id, kept, look=look, rules=rules.digest, at=now)
     return found
-
-
-def alert_of(kept: KeptAlert) -> Alert:
-    """An alert as views have it."""
-    return Alert(**kept._asdict())
 
 
 def look_over_ended(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from repotrace.read.alerts import alert_of
 from repotrace.records.run import Run
-from repotrace.runs.alerts.keeping import alert_of
 from repotrace.runs.alerts.notify import notify
 from repotrace.runs.alerts.rules import NOTIFY, notify_variable
 from repotrace.runs.ended import ADDRESS_VARIABLE

@@ -38,6 +38,9 @@ DEFAULTS: dict[str, Setting] = {
 """Every rule with what it is set to unless the project says otherwise. A number is a limit: more
 than so many raise the alert. Cost in US dollars, duration in seconds."""
 
+QUOTING = frozenset({"false-claim"})
+"""Rules whose evidence is what a model said."""
+
 NOTIFY = "notify"
 """What stands beside the rules: where alerts are posted at the end of a run."""
 

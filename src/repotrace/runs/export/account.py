@@ -7,9 +7,10 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from repotrace.read.views import StepLine
+from repotrace.read.views import Alert, StepLine
 from repotrace.readable import seconds
 from repotrace.records.run import FAILING, ExecutionStep, StepCommand, StepStatus, TestOutcome
+from repotrace.runs.alerts.rules import QUOTING
 from repotrace.runs.export.selection import Selection
 
 _LIMIT = 60_000
@@ -59,6 +60,19 @@ class Account:
         tests = "1 test" if len(named) == 1 else f"{len(named)} tests"
         noun = "step" if len(steps) == 1 else "steps"
         return f"{tests} broken by {noun} {', '.join(map(str, steps[:5]))}"
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """What somebody should look at in the steps that are shown; no words of models where
+        these are left out."""
+        shown = {step.step_number for step in self.selection.steps}
+        return [
+            alert
+            if self.selection.options.llm or alert.rule not in QUOTING
+            else alert.model_copy(update={"evidence": ()})
+            for alert in self.selection.view.alerts
+            if alert.step is None or alert.step in shown
+        ]
 
     @property
     def is_good(self) -> bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from repotrace._version import __version__
+from repotrace.read.views import Alert
 from repotrace.readable import one_line, seconds
 from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING
@@ -36,6 +37,7 @@ def run_page(selection: Selection) -> str:
     sections = (
         _stats(account),
         _blame(selection.blames),
+        _alerts(account),
         _outcome(account),
         _timeline(account),
         _grid(account),
@@ -169,6 +171,26 @@ def _linked(blame: Blame) -> Html:
 
 def _to_step(number: int, text: str = "") -> Html:
     return element("a", text or f"step {number}", href=f"#step-{number}")
+
+
+def _alerts(account: Account) -> Html | None:
+    if not account.alerts:
+        return None
+    items = (_alert(alert) for alert in account.alerts[:200])
+    listed = element("div", element("ul", *items), class_="card verdict unsure")
+    return element("section", element("h2", "Worth a look"), listed, id="alerts")
+
+
+def _alert(alert: Alert) -> Html:
+    where = join(" in ", _to_step(alert.step)) if alert.step else None
+    proofs = [element("li", element("code", one_line(proof, 300))) for proof in alert.evidence]
+    return element(
+        "li",
+        element("b", alert.rule),
+        where,
+        f": {one_line(alert.message, 400)}",
+        element("ul", *proofs) if proofs else None,
+    )
 
 
 def _outcome(account: Account) -> Html | None:

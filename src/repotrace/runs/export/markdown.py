@@ -23,6 +23,9 @@ from repotrace.runs.trace_export import redactor
 BRIEF = 65_536
 """Characters that an issue takes."""
 
+_PROOFS = 5
+"""Paths or words of an alert that are shown."""
+
 _MARKS = {
     StepStatus.COMPLETED: "✅",
     StepStatus.FAILED: "❌",
@@ -92,6 +95,7 @@ class _Page:
             self._task(room),
             self._summary(room),
             self._blame(room),
+            self._alerts(room),
             self._outcome(room),
             self._timeline(room),
             self._decisions(room),
@@ -160,6 +164,21 @@ class _Page:
             yield ""
             shown = _first_lines(lines, room.diff, room.text)
             yield from (f"  {line}" for line in fence("\n".join(shown), "diff"))
+        yield ""
+
+    def _alerts(self, room: _Room) -> Iterator[str]:
+        alerts = self._account.alerts
+        if not alerts:
+            return
+        yield "## Worth a look"
+        yield ""
+        for alert in alerts[: room.items]:
+            where = f", step {alert.step}" if alert.step else ""
+            message = md.inline(one_line(alert.message, room.cell * 3))
+            yield f"- **{md.inline(alert.rule)}**{where}: {message}"
+            for proof in alert.evidence[: _PROOFS if room.items > _PROOFS else 1]:
+                yield f"  - {md.code_span(one_line(proof, room.cell * 2))}"
+        yield from _more(len(alerts) - room.items, "alert")
         yield ""
 
     def _outcome(self, room: _Room) -> Iterator[str]:

@@ -396,6 +396,18 @@ def test_git_bisect_finds_the_commit(repotrace: Shell) -> None:
     assert re.search(r"is the first bad commit[\s\S]*change 3", out)
 
 
+def test_what_keeps_a_replay_from_answering_is_no_answer_to_git_bisect(repotrace: Shell) -> None:
+    assert repotrace("replay", "--bisect").returncode == 125
+    boom(repotrace)
+    assert repotrace("replay", "abc", "--bisect").returncode == 125
+    assert repotrace("replay", "--bisect", "--env", "NO_SUCH_VARIABLE").returncode == 125
+    assert repotrace("replay", "--bisect", "--at-captur").returncode == 125
+    report_file(repotrace, BOOM_ID).write_text("{")
+    assert repotrace("replay", BOOM_ID, "--bisect").returncode == 125
+    assert repotrace("replay", BOOM_ID).returncode == 2
+    assert repotrace("replay", "--no-such-option").returncode == 2
+
+
 def test_exact_shows_what_normalising_would_hide(repotrace: Shell) -> None:
     code = "import os, sys; print(os.getcwd()); sys.exit(1)"
     name = saved(repotrace("capture", "python", "-c", code))

@@ -100,8 +100,13 @@ SECOND_NAMES: dict[str, str] = {
 PASS_THROUGH = frozenset({"capture", "record"})
 """Commands that take another command: from its first word on, everything belongs to that."""
 
-DASHES = frozenset({"runs search", "work search"})
-"""Commands whose arguments may begin with a dash: `-word` is one that must not occur."""
+KINDS: dict[str, type[boundary.Command]] = {
+    # `-word` is one that must not occur.
+    "runs search": boundary.DashedWords,
+    "work search": boundary.DashedWords,
+    "replay": boundary.ForBisect,
+}
+"""Commands that take their words, or end, in a way of their own."""
 
 _WITH_VALUE = ("-C", "--directory", "--home", "--color")
 
@@ -174,7 +179,7 @@ def make_app(names: Iterable[str] | None = None) -> typer.Typer:
             app.add_typer(groups[group], help=GROUPS.get(group), hidden=group not in GROUPS)
         module, _, function = places[full_name].partition(":")
         settings = {"allow_interspersed_args": False} if full_name in PASS_THROUGH else None
-        kind = boundary.DashedWords if full_name in DASHES else boundary.Command
+        kind = KINDS.get(full_name, boundary.Command)
         home = groups[group] if group else app
         command = home.command(name, cls=kind, context_settings=settings)
         command(getattr(import_module(module), function))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 import typer
@@ -16,6 +17,8 @@ from repotrace.errors import RepoTraceError
 USAGE = 2
 """Wrong use, or nothing there to work on."""
 BUG = 3
+NO_ANSWER = 125
+"""To `git bisect run`: leave this commit out."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -68,6 +71,41 @@ class DashedWords(Command):
         return super().parse_args(ctx, [*others, "--", *dashed, *args[end + 1 :]])
 
 
+class ForBisect(Command):
+    """A command with `--bisect`: git takes every exit code but 125 for an answer, so whatever
+    keeps it from answering ends with that."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As always; wrong use is no answer either."""
+        with _no_answer(asked="--bisect" in args):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _no_answer(asked=bool(ctx.params.get("bisect"))):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _no_answer(*, asked: bool) -> Iterator[None]:
+    try:
+        yield
+    except RepoTraceError as error:
+        if not asked:
+            raise
+        fail(error, NO_ANSWER)
+    except (typer.Exit, OSError):
+        raise
+    except Exception as problem:
+        if not asked:
+            raise
+        if hasattr(problem, "exit_code"):  # wrong use, which says itself what it is about
+            problem.exit_code = NO_ANSWER
+            raise
+        _report(problem)
+        raise typer.Exit(NO_ANSWER) from None
+
+
 class Commands(typer.core.TyperGroup):
     """A group of commands; errors a user can act on end here."""
 
@@ -101,10 +139,14 @@ def run(app: Callable[[], object]) -> None:
             raise SystemExit(USAGE) from None
         raise
     except Exception as bug:
-        path = _log(bug)
-        where = f"the details are in {path}" if path else "the details could not be written"
-        complain(f"this is a bug in RepoTrace ({type(bug).__name__}); {where}")
+        _report(bug)
         raise SystemExit(BUG) from None
+
+
+def _report(bug: Exception) -> None:
+    path = _log(bug)
+    where = f"the details are in {path}" if path else "the details could not be written"
+    complain(f"this is a bug in RepoTrace ({type(bug).__name__}); {where}")
 
 
 def _flush() -> str | None:

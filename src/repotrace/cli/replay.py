@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from repotrace.cli.boundary import warn
+from repotrace.cli.boundary import NO_ANSWER, warn
 from repotrace.cli.consent import YesOption, may_execute_report
 from repotrace.cli.options import (
     AtCaptureOption,
@@ -51,7 +51,6 @@ from repotrace.replay import replay as run_replay
 from repotrace.sweeps import reasons_json
 
 REPRODUCED, DIFFERENT, COULD_NOT_RUN = 0, 1, 2
-SKIP_THIS_COMMIT = 125
 """What `git bisect run` takes for: this commit cannot be judged."""
 
 
@@ -248,7 +247,7 @@ def _exit_code(result: ReplayResult, expect: str, *, bisect: bool) -> int:
     if bisect:
         if result.matched:
             return DIFFERENT
-        return 0 if result.verdict == Verdict.FIXED else SKIP_THIS_COMMIT
+        return 0 if result.verdict == Verdict.FIXED else NO_ANSWER
     if not result.ran:
         return COULD_NOT_RUN
     wanted = result.verdict == Verdict.FIXED if expect == "fixed" else result.matched

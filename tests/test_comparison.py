@@ -249,6 +249,9 @@ class TestPartlyFixed:
         )
 
         assert found.verdict is Verdict.DIFFERENT_FAILURE
+        assert found.detail == (
+            "different failure: stdout differs; fails newly: test_new; fixed: test_x"
+        )
         assert found.fixed_tests == ("t.py::test_x",)
         assert found.still_failing == ("t.py::test_y",)
         assert found.new_failing == ("t.py::test_new",)

@@ -206,7 +206,8 @@ def _by_signature(
     if partly is not None:
         verdict, detail = Verdict.PARTLY_FIXED, partly
     else:
-        verdict, detail = changed.verdict, changed.detail
+        verdict = changed.verdict
+        detail = "; ".join([changed.detail, *_said_of_tests(tests)])
     return Comparison(verdict=verdict, detail=detail, differences=differences, **tests)
 
 
@@ -216,6 +217,12 @@ def _partly_fixed(tests: dict[str, tuple[str, ...]], known: Signature) -> str | 
         return None
     still, total = len(tests["still_failing"]), len(known.failing_tests)
     return f"{still} of {total} still fail; fixed: {_names(tests['fixed_tests'])}"
+
+
+def _said_of_tests(tests: dict[str, tuple[str, ...]]) -> list[str]:
+    """What a reader of a different failure wants to know first."""
+    kinds = {"new_failing": "fails newly", "fixed_tests": "fixed"}
+    return [f"{word}: {_names(tests[kind])}" for kind, word in kinds.items() if tests.get(kind)]
 
 
 def _ran_as_many(expected: CommandRun, observed: CommandRun) -> bool:

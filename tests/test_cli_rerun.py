@@ -167,7 +167,33 @@ def test_what_cannot_be_done_is_said(repotrace: Shell, tmp_path: Path) -> None:
         assert (done.returncode, said in done.stderr.decode()) == (2, True), done.stderr.decode()
     missing = ["--agent-cmd", "no-such-program", "--into", str(tmp_path / "new"), "--execute"]
     assert repotrace("rerun", "latest", "--from-step", "1", *missing).returncode == 127
+    assert not (tmp_path / "new").exists()
     assert [run.parent_run_id for run in store_of(repotrace).runs.list()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("program", "existed"), [("no-such-program", False), ("./billing/terms.py", True)]
+)
+def test_nothing_is_left_of_an_agent_that_cannot_be_started(
+    repotrace: Shell, tmp_path: Path, program: str, existed: bool
+) -> None:
+    refs = plain_git(repotrace.cwd, "for-each-ref")
+    trees = plain_git(repotrace.cwd, "worktree", "list", "--porcelain")
+    folder = tmp_path / "new"
+    if existed:
+        folder.mkdir()
+    before = picture(tmp_path)
+    for more in ([], ["--worktree"]):
+        arguments = ["--agent-cmd", program, "--into", str(folder), "--execute", *more]
+        done = repotrace("rerun", "--from-step", "1", *arguments)
+        assert done.returncode in (126, 127), done.stderr.decode()
+        assert folder.is_dir() == existed
+        assert not existed or not [*folder.iterdir()]
+        assert plain_git(repotrace.cwd, "for-each-ref") == refs
+        assert plain_git(repotrace.cwd, "worktree", "list", "--porcelain") == trees
+    after = picture(tmp_path)
+    after.pop("the project/.git/packed-refs", None)  # empty
+    assert after == before
 
 
 def test_the_exit_code_is_the_agents(repotrace: Shell) -> None:

@@ -16,7 +16,7 @@ from running import Shell, plain_git
 
 from repotrace.blame import Plan
 from repotrace.capture import store_report
-from repotrace.errors import NotTrusted
+from repotrace.errors import NotTrusted, RunNotFound
 from repotrace.generator import Reproduction
 from repotrace.records.bug import BugReport
 from repotrace.records.run import Run
@@ -29,7 +29,7 @@ from repotrace.replay import (
     replay_from_store,
     replay_report,
 )
-from repotrace.runs import blame_run, check_run, rerun_from_step
+from repotrace.runs import blame_run, check_run, rerun_from_step, restore_to_step
 from repotrace.runs.blame import BlameOptions
 from repotrace.runs.export.exporting import export_run
 from repotrace.runs.export.selection import ExportOptions
@@ -410,3 +410,26 @@ def test_a_verdict_from_elsewhere_replaces_none_of_an_own_run(tmp_path: Path) ->
     file.write_text(json.dumps(document))
     receive(store, file, now=NOON)
     assert [one.id for one in store.memo.verdicts("rfeedfeed")] == [kept.id]
+
+
+def test_a_run_from_elsewhere_does_not_say_where_files_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    agent = AgentRun(Shell(tmp_path))
+    agent.edit("money.py", "a + b", "a - b")
+    agent.tell("run_ended", status="completed")
+    file = tmp_path / "run.repotrace"
+    file.write_bytes(export_run(agent.store, agent.run, "bundle", ExportOptions()))
+    before = agent.files()
+    monkeypatch.chdir(here)
+    store = Store(here / ".repotrace")
+    receive(store, file, now=NOON)
+    beside = tmp_path / f"here-{RUN}-step-0"
+    assert rerun_from_step(store, RUN, 0, AGENT)["folder"] == str(beside)
+    with pytest.raises(RunNotFound, match="no folder here"):
+        restore_to_step(store, RUN, 0, in_place=True)
+    assert restore_to_step(here, RUN, 0, in_place=True).folder == here
+    assert restore_to_step(store, RUN, 0).folder == beside
+    assert agent.files() == before

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -657,6 +658,20 @@ def test_restoring_gives_all_files_of_a_step(exact: tuple[Path, Store], tmp_path
     assert (workspace / "out.log").read_text() == "ignored\n"
     assert undone.safety_state is not None
     assert store.snapshots.read(undone.safety_state, "raw") == b"\xff\0"
+
+
+def test_restoring_writes_beside_the_work_tree(
+    exact: tuple[Path, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, store = exact
+    beside = workspace.with_name(f"{workspace.name}-{RUN}-step-1")
+    assert restore_to_step(workspace, RUN, 1).folder == beside
+    assert (beside / "a.py").read_text() == "1\n"
+    shutil.rmtree(beside)
+    monkeypatch.chdir(workspace)
+    before = sorted(workspace.rglob("*"))
+    assert restore_to_step(store, RUN, 1).folder == beside
+    assert sorted(workspace.rglob("*")) == before
 
 
 def test_restoring_is_refused_where_it_cannot_be_done(

@@ -96,7 +96,7 @@ def rerun(
             _describe(plan)
         return
     may_execute_run(opened, original, plan.command, yes=yes)
-    recorded = _execute(opened, plan)
+    recorded = _execute(opened, plan, as_json=as_json)
     _conclude(opened, plan, recorded, as_json=as_json)
     raise typer.Exit(recorded.code)
 
@@ -185,19 +185,18 @@ def _describe(plan: Plan) -> None:
 # --- Doing it -----------------------------------------------------------------------------------
 
 
-def _execute(opened: Opened, plan: Plan) -> Recorded:
+def _execute(opened: Opened, plan: Plan, *, as_json: bool) -> Recorded:
     from repotrace.runs.record import CannotStart
-    from repotrace.runs.rerun import prepare, recording
+    from repotrace.runs.rerun import prepared, recording
 
     going = recording(opened.store, plan, os.environ, trusted=True)
-    prepare(opened.store, plan)
-    note(f"files of step {plan.step} are in {plan.folder}")
     try:
-        with going:
+        with prepared(opened.store, plan), going:
+            note(f"files of step {plan.step} are in {plan.folder}")
             note(f"recording {going.run_id}")
             for problem in going.problems:
                 complain(problem)
-            return going.conclude(going.run())
+            return going.conclude(going.run(all_on_stderr=as_json))
     except CannotStart as error:
         fail(error, error.code)
 
@@ -205,13 +204,14 @@ def _execute(opened: Opened, plan: Plan) -> Recorded:
 def _conclude(opened: Opened, plan: Plan, recorded: Recorded, *, as_json: bool) -> None:
     if recorded.run is None:
         complain(f"{recorded.run_id} could not be read: {recorded.problem}")
+        if as_json:
+            print_json(_done(plan, recorded, None))
         return
     from repotrace.runs.compare import compare_runs
 
     compared = compare_runs(opened.store, plan.run, recorded.run)
     if as_json:
-        more = {"new_run_id": recorded.run_id, "comparison": compared.json_object()}
-        print_json({"schema_version": 1, "executed": True, **_facts(plan), **more})
+        print_json(_done(plan, recorded, compared.json_object()))
         return
     from repotrace.render.compare import comparison
     from repotrace.render.runs_layout import Page
@@ -221,3 +221,14 @@ def _conclude(opened: Opened, plan: Plan, recorded: Recorded, *, as_json: bool) 
     page.print(comparison(compared, width=page.width))
     note(f"recorded {recorded.run_id} · repotrace play {recorded.run_id}")
     tell_alerts(opened, recorded.run)
+
+
+def _done(plan: Plan, recorded: Recorded, comparison: object) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "executed": True,
+        **_facts(plan),
+        "new_run_id": recorded.run_id,
+        "exit_code": recorded.code,
+        "comparison": comparison,
+    }

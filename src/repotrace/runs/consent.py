@@ -15,6 +15,7 @@ from repotrace.config import find_repository, home_for
 from repotrace.errors import NotTrusted
 from repotrace.readable import one_line
 from repotrace.records.bug import Kept
+from repotrace.records.run import Run
 from repotrace.storage import Store
 from repotrace.storage.received import Kind, Origin, ReceivedStore
 from repotrace.system.git import tracks
@@ -48,6 +49,15 @@ def permit_report(
 def foreign_run(store: Store, run_id: str) -> Origin | None:
     """Where a run came from that nobody recorded here; None for one of ours."""
     return store.received.origin("run", run_id)
+
+
+def workspace_here(store: Store, run: Run) -> Path | None:
+    """The folder that a run worked in, if that was here; what one from elsewhere says is not
+    believed."""
+    origin = foreign_run(store, run.id)
+    if run.workspace is None or (origin is not None and not origin.worked_on):
+        return None
+    return Path(run.workspace)
 
 
 def foreign_report(store: Store, report_id: str) -> Origin | None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repotrace.config import workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.records.run import FileOperation, LogEntry, OperationType, Run
+from repotrace.runs.consent import workspace_here
 from repotrace.runs.restore import (
     Restored,
+    folder_beside,
     refuse_busy,
     restore_in_place,
     restore_into,
@@ -127,10 +130,13 @@ def restore_to_step(
 ) -> Restored:
     """Write all files as they were after a step, 0 being before the first one.
 
-    Into the folder `into`, new or empty; without one into `<run>-step-<N>` in the current folder.
-    With `in_place` into the workspace of the run instead, after its present files have been kept
-    as `Restored.safety_state`. Raises RunNotFound if there is no such run or step, RepoTraceError
-    if its files were not kept or cannot be written.
+    Into the folder `into`, new or empty; without one into a new one beside the work tree,
+    `../<folder>-<run>-step-<N>`, whose tests and states it stays out of. With `in_place` into the
+    workspace of the run instead (of one that was imported from elsewhere: into `workspace`), after
+    its present files have been kept as `Restored.safety_state`.
+
+    Raises RunNotFound if there is no such run or step, RepoTraceError if its files were not kept
+    or cannot be written.
     """
     if in_place and into is not None:
         raise ValueError("into and in_place exclude each other")
@@ -141,18 +147,22 @@ def restore_to_step(
     state_id = state_of_step(store, run, step_number).state_id
     assert state_id is not None
     if not in_place:
-        folder = Path(into) if into is not None else Path(f"{run.id}-step-{step_number}")
-        return restore_into(store, state_id, folder)
-    root = _work_tree(workspace, run)
+        if into is not None:
+            return restore_into(store, state_id, Path(into))
+        here = Path.cwd() if isinstance(workspace, Store) else Path(workspace)
+        beside = workspace_for(here, os.environ)
+        return restore_into(store, state_id, folder_beside(beside, f"{run.id}-step-{step_number}"))
+    root = _work_tree(store, workspace, run)
     refuse_busy(store, root)
     return restore_in_place(store, state_id, root)
 
 
-def _work_tree(workspace: Workspace, run: Run) -> Path:
-    if run.workspace is not None:
-        return Path(run.workspace)
+def _work_tree(store: Store, workspace: Workspace, run: Run) -> Path:
+    here = workspace_here(store, run)
+    if here is not None:
+        return here
     if isinstance(workspace, Store):
-        raise RunNotFound(f"Run {run.id} does not say where it worked.", hint="Restore it into=…")
+        raise RunNotFound(f"Run {run.id} worked in no folder here.", hint="Restore it into=…")
     return Path(workspace)
 
 

@@ -9,34 +9,39 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repotrace.agents import AGENTS
 from repotrace.agents import agent as agent_named
-from repotrace.config import find_repository
+from repotrace.config import Repository, find_repository, workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.records.command import CommandSpec
 from repotrace.records.run import ExecutionStep, Run
+from repotrace.runs.account import account_of, parts_of
 from repotrace.runs.compare import compare_runs
-from repotrace.runs.consent import foreign_run, permit_run
+from repotrace.runs.consent import foreign_run, permit_run, workspace_here
 from repotrace.runs.moving import Moving, environments_of
-from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
+from repotrace.runs.restore import (
+    clear_folder,
+    folder_beside,
+    lacking,
+    restore_into,
+    state_of_step,
+)
 from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
-from repotrace.system.branching import repository_of, worktree_without_files
+from repotrace.system.branching import remove_worktree, repository_of, worktree_without_files
 
 if TYPE_CHECKING:
     from repotrace.runs.record import Recorded, Recording
 
 PROMPT = "{prompt}"
 """Stands for the prompt in a command."""
-
-_LONGEST_ACCOUNT = 40
-"""Steps that the account for the agent names; of more, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +104,15 @@ def plan_rerun(
     entries = store.snapshots.list(known.state_id)
     steps = store.runs.steps(run.id)
     workspace = Path(run.workspace) if run.workspace else None
+    beside = workspace_here(store, run) or workspace_for(Path.cwd(), os.environ)
     missed = lacking(store, run, known.state_id)
-    told = _prompt(prompt if prompt is not None else run.task or "", modify_prompt, steps, step)
+    within = parts_of(steps, step)
+    account = account_of(store, run, step)
+    task = prompt if prompt is not None else run.task or ""
+    told = _prompt(task, modify_prompt, account, known)
     is_changed = modify_prompt is not None or prompt is not None
     argv, problem = _command(run, told, agent_cmd, is_changed=is_changed)
-    folder = into or _folder_beside(workspace, run, step)
+    folder = into or _folder_beside(beside, run, step)
     return Plan(
         run=run,
         step=step,
@@ -113,7 +122,7 @@ def plan_rerun(
         not_captured=tuple(item.path for item in missed.not_captured),
         linked=tuple(environments_of(workspace)) if workspace else (),
         before=next((s for s in steps if s.step_number == step), None),
-        remaining=tuple(s for s in steps if s.step_number > step),
+        remaining=tuple(s for s in steps if s.step_number > step and s.step_number not in within),
         modification=prompt if prompt is not None else modify_prompt,
         prompt=told,
         argv=tuple(argv),
@@ -134,23 +143,15 @@ def _size(store: Store, state_id: str) -> int:
 # --- The prompt and the command ---------------------------------------------------------------
 
 
-def _prompt(task: str, modification: str | None, steps: list[ExecutionStep], number: int) -> str:
+def _prompt(task: str, modification: str | None, account: Sequence[str], known: KnownState) -> str:
     parts = [task.strip()]
     if modification:
         parts.append(modification.strip())
-    done = [step for step in steps if step.step_number <= number and step.step_type != "llm"]
-    if done:
-        lines = [f"{step.step_number}. {_line(step)}" for step in done[-_LONGEST_ACCOUNT:]]
-        more = len(done) - len(lines)
-        head = "What has been done so far; the files are as these steps left them:"
-        parts.append("\n".join([head, *([f"({more} steps before)"] if more else []), *lines]))
+    if account:
+        doubt = "" if known.exact else ", as far as that is known"
+        head = f"What has been done so far; the files are as these steps left them{doubt}. Go on:"
+        parts.append("\n".join([head, *account]))
     return "\n\n".join(part for part in parts if part)
-
-
-def _line(step: ExecutionStep) -> str:
-    text = " ".join((step.description or step.step_type).split())
-    failed = " (failed)" if step.status == "failed" else ""
-    return f"{text[:200]}{failed}"
 
 
 def _command(
@@ -190,9 +191,9 @@ def _command(
     return [], f"nobody knows how the agent {name} takes a prompt"
 
 
-def _folder_beside(workspace: Path | None, run: Run, step: int) -> Path:
+def _folder_beside(workspace: Path, run: Run, step: int) -> Path:
     """A new folder beside the workspace, so that it is in nobody's work tree."""
-    usual = folder_beside(workspace or Path.cwd(), f"{run.id}-step-{step}")
+    usual = folder_beside(workspace, f"{run.id}-step-{step}")
     folder, number = usual, 2
     while os.path.lexists(folder):
         folder, number = usual.with_name(f"{usual.name}-{number}"), number + 1
@@ -202,29 +203,53 @@ def _folder_beside(workspace: Path | None, run: Run, step: int) -> Path:
 # --- Carrying it out ----------------------------------------------------------------------------
 
 
-def prepare(store: Store, plan: Plan) -> None:
-    """Write the files of the plan: into its new folder, or a new work tree.
+@contextmanager
+def prepared(store: Store, plan: Plan) -> Iterator[None]:
+    """Write the files of the plan: into its new folder, or a new work tree. If the agent then
+    cannot be started, all that was made goes again.
 
     Raises RepoTraceError if the folder is there and not empty, or cannot be written; for a work
     tree also if git says no.
     """
+    from repotrace.runs.record import CannotStart
+
     assert plan.known.state_id is not None
     workspace = Path(plan.run.workspace) if plan.run.workspace else None
     repository = find_repository(workspace) if workspace is not None else None
-    if plan.branch is not None:
-        if repository is None or plan.run.base_commit is None:
-            raise RepoTraceError(
-                "The run worked in no git repository that is here.", hint="Leave out --worktree."
-            )
-        with worktree_without_files(repository, plan.folder, plan.branch, plan.run.base_commit):
+    existed = plan.folder.is_dir()
+    with ExitStack() as undo:
+        if plan.branch is not None:
+            commit = plan.run.base_commit
+            if repository is None or commit is None:
+                raise RepoTraceError(
+                    "The run worked in no git repository that is here.",
+                    hint="Leave out --worktree.",
+                )
+            with worktree_without_files(repository, plan.folder, plan.branch, commit):
+                undo.callback(_take_back, plan, repository, existed=existed)
+                restore_into(store, plan.known.state_id, plan.folder)
+        else:
             restore_into(store, plan.known.state_id, plan.folder)
-    else:
-        restore_into(store, plan.known.state_id, plan.folder)
-        repository_of(plan.folder, repository, plan.run.base_commit)
-    for name in plan.linked:
-        link = plan.folder / name
-        if workspace is not None and not os.path.lexists(link):
-            link.symlink_to(os.path.realpath(workspace / name))
+            undo.callback(_take_back, plan, None, existed=existed)
+            repository_of(plan.folder, repository, plan.run.base_commit)
+        for name in plan.linked:
+            link = plan.folder / name
+            if workspace is not None and not os.path.lexists(link):
+                link.symlink_to(os.path.realpath(workspace / name))
+        not_started = undo.pop_all()
+    try:
+        yield
+    except CannotStart:
+        not_started.close()
+        raise
+
+
+def _take_back(plan: Plan, repository: Repository | None, *, existed: bool) -> None:
+    clear_folder(plan.folder, keep=False)
+    if repository is not None and plan.branch is not None:
+        remove_worktree(repository, plan.folder, plan.branch)
+    if existed:
+        plan.folder.mkdir(exist_ok=True)
 
 
 def recording(
@@ -340,9 +365,8 @@ def execute(
 ) -> Recorded:
     """Carry the plan out to its end.
 
-    Raises RepoTraceError as `prepare` and `recording` do, CannotStart for a command that is none.
+    Raises RepoTraceError as `prepared` and `recording` do, CannotStart for a command that is none.
     """
     going = recording(store, plan, environ, trusted=trusted)
-    prepare(store, plan)
-    with going:
+    with prepared(store, plan), going:
         return going.conclude(going.run())

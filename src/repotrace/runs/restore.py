@@ -127,7 +127,7 @@ def restore_into(
         folder.mkdir(parents=True, exist_ok=True)
         _apply(store.snapshots, folder, plan)
     except BaseException as error:
-        _clear(folder, keep=existed)
+        clear_folder(folder, keep=existed)
         if not isinstance(error, OSError) or isinstance(error, RepoTraceError):
             raise
         if error.errno is None:
@@ -381,7 +381,7 @@ def _apply(snapshots: SnapshotStore, folder: Path, plan: _Plan) -> None:
         checkout.close()
 
 
-def _clear(folder: Path, *, keep: bool) -> None:
+def clear_folder(folder: Path, *, keep: bool) -> None:
     """Removes what was written into a folder that was new or empty."""
     if not folder.is_dir():
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from repotrace.config import Repository
@@ -24,6 +24,9 @@ def repository_of(folder: Path, source: Repository | None, commit: str | None) -
     git(["init", "-q"], folder, deadline=30)
 
 
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+
+
 @contextmanager
 def worktree_without_files(
     source: Repository, folder: Path, branch: str, commit: str
@@ -33,10 +36,14 @@ def worktree_without_files(
     Meanwhile the folder is empty, for its files to be written; then git knows it. No hooks run.
     Raises RepoTraceError if git says no: the branch or the folder is there.
     """
-    command = ["-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "--no-checkout"]
+    add = [*_NO_HOOKS, "worktree", "add", "-q", "--no-checkout", "-b", branch]
     try:
-        git([*command, "-b", branch, str(folder), commit], source.root, deadline=60)
-        git(["read-tree", "HEAD"], folder, deadline=60)
+        git([*add, str(folder), commit], source.root, deadline=60)
+        try:
+            git(["read-tree", "HEAD"], folder, deadline=60)
+        except GitError:
+            remove_worktree(source, folder, branch)
+            raise
     except GitError as error:
         raise RepoTraceError(
             f"Git makes no work tree in {folder}: {error.message}",
@@ -50,3 +57,11 @@ def worktree_without_files(
     finally:
         folder.mkdir(exist_ok=True)
         link.write_bytes(pointer)
+
+
+def remove_worktree(source: Repository, folder: Path, branch: str) -> None:
+    """Take back a work tree that `worktree_without_files` made, and its branch, as far as git
+    says yes."""
+    with suppress(GitError):
+        git([*_NO_HOOKS, "worktree", "remove", "--force", str(folder)], source.root, deadline=60)
+        git([*_NO_HOOKS, "branch", "-q", "-D", branch], source.root, deadline=60)

@@ -198,12 +198,16 @@ class Recording:
         with suppress(KeyboardInterrupt):  # the command is over, and its exit code stands
             self._looker.close()
 
-    def run(self) -> Recorded:
-        """Run the command to its end. Raises CannotStart."""
+    def run(self, *, all_on_stderr: bool = False) -> Recorded:
+        """Run the command to its end; its stdout may go to our stderr. Raises CannotStart."""
         try:
             with chdir(self._wish.cwd):
                 status = run_in_foreground(
-                    self._argv, self._env, before=self._watch.start, started=self._started
+                    self._argv,
+                    self._env,
+                    before=self._watch.start,
+                    started=self._started,
+                    all_on_stderr=all_on_stderr,
                 )
         except OSError as error:
             spec = CommandSpec(argv=self._wish.argv, cwd=os.fspath(self._wish.cwd), env=self._env)

@@ -31,16 +31,17 @@ def run_in_foreground(
     *,
     before: Callable[[], None],
     started: Callable[[int], None],
+    all_on_stderr: bool = False,
 ) -> int:
     """Run `argv` to its end in our folder; its wait status, see `shell_code`.
 
     `before` is called before it is started, and `started` with its process id; threads that they
-    start take no signals. Raises OSError if the command cannot be started. To be called in the
-    main thread.
+    start take no signals. `all_on_stderr`: what it writes on stdout goes to our stderr. Raises
+    OSError if the command cannot be started. To be called in the main thread.
     """
     with signals_held():
         before()
-        pid = _spawn(list(argv), dict(env))
+        pid = _spawn(list(argv), dict(env), all_on_stderr=all_on_stderr)
         started(pid)
         return _wait(pid)
 
@@ -69,7 +70,7 @@ def signals_held() -> Iterator[None]:
             signal.signal(signal.SIGCHLD, before)
 
 
-def _spawn(argv: list[str], env: dict[str, str]) -> int:
+def _spawn(argv: list[str], env: dict[str, str], *, all_on_stderr: bool) -> int:
     # Python ignores these two, and a program that is started inherits that.
     reset = [number for name in ("SIGPIPE", "SIGXFSZ") if (number := getattr(signal, name, None))]
     reset = [number for number in reset if signal.getsignal(number) is signal.SIG_IGN]
@@ -77,15 +78,20 @@ def _spawn(argv: list[str], env: dict[str, str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
+    moved = [(os.POSIX_SPAWN_DUP2, 2, 1)] if all_on_stderr else []
     try:
-        return os.posix_spawnp(argv[0], argv, env, setsigmask=mask, setsigdef=reset)
+        return os.posix_spawnp(
+            argv[0], argv, env, file_actions=moved, setsigmask=mask, setsigdef=reset
+        )
     except OSError as error:
         script = _script(argv[0], env) if error.errno == errno.ENOEXEC else None
         if script is None:
             raise
         # A shell runs a script without a first line of its own, and so it is here.
         shell = ["/bin/sh", script, *argv[1:]]
-        return os.posix_spawn(shell[0], shell, env, setsigmask=mask, setsigdef=reset)
+        return os.posix_spawn(
+            shell[0], shell, env, file_actions=moved, setsigmask=mask, setsigdef=reset
+        )
 
 
 def _script(name: str, env: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from recording import NOON, RUN, event, traces
 
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
 from repotrace.records.blame import Blame
+from repotrace.records.command import Chunk, CommandRun, Output
 from repotrace.records.run import ExecutionTrace
 from repotrace.runs.export.exporting import export_run
 from repotrace.runs.export.selection import ExportOptions
@@ -186,6 +187,43 @@ def test_long_texts_can_be_cut(recorded: Store) -> None:
     assert found["steps"][2]["file_operations"][0]["content_after"] == BROKEN.decode()
     small = exported(recorded, ExportOptions(max_bytes=10))
     assert small["steps"][2]["file_operations"][0]["content_after"] is None
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 20, 100])
+def test_what_is_cut_can_still_be_imported(recorded: Store, tmp_path: Path, limit: int) -> None:
+    """Names, times and outputs stay what they are however short the texts have to be."""
+    binary = bytes(range(128, 256)) * 20
+    printed = {
+        "argv": ["make"], "cwd": "/w/" + "d" * 200, "stdout": Output.of("é".encode() * 300),
+        "stderr": Output.of(binary), "env": {"LONG": "v" * 300},
+        "chunks": [Chunk(stream="stdout", start=0, end=600, seconds=0.5)],
+    }  # fmt: skip
+    command = CommandRun.model_validate(printed).model_dump(mode="json")
+    recorded.runs.add_events([
+        event("command", 3, step_id="search", command=command),
+        event("test", 3, step_id="search", node_id="t" * 200, outcome="failed", details="x" * 200),
+        event("file_read", 3, step_id="search", file_path="p" * 200),
+    ])  # fmt: skip
+    options = ExportOptions(max_bytes=limit)
+    whole, found = exported(recorded), exported(recorded, options)
+    SCHEMA.validate(found)
+    step, full = found["steps"][1], whole["steps"][1]
+    for name in ("id", "type", "started_at", "completed_at", "status"):
+        assert step[name] == full[name]
+    assert step["file_reads"][-1] == full["file_reads"][-1]
+    assert step["test_outcomes"][-1]["node_id"] == "t" * 200
+    assert step["test_outcomes"][-1]["details"] != "x" * 200
+    assert again(recorded, tmp_path, options=options)
+    commands = [one.command for one in Store(tmp_path / "elsewhere").runs.commands(RUN)]
+    (run,) = [command for command in commands if command.argv == ("make",)]
+    assert (run.cwd, run.env, run.chunks) == (printed["cwd"], printed["env"], ())
+    for output, written in ((run.stdout, "é".encode() * 300), (run.stderr, binary)):
+        assert len(output.head) + len(output.tail) <= limit
+        assert output.omitted == len(written) - len(output.head) - len(output.tail)
+        assert written.startswith(output.head)
+        assert written.endswith(output.tail)
+    assert run.stdout.head.decode() == "é" * (len(run.stdout.head) // 2)
+    assert run.stdout.tail.decode() == "é" * (len(run.stdout.tail) // 2)
 
 
 # --- What must not be believed --------------------------------------------------------------

@@ -13,8 +13,8 @@ from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING
 from repotrace.runs.export.account import Account, Failing
 from repotrace.runs.export.blamed import evidence, headline, hunks
+from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.elements import Html, element, join, output
-from repotrace.runs.export.json_ import cut
 from repotrace.runs.export.selection import Selection
 from repotrace.runs.export.step_html import StepPages
 from repotrace.runs.export.style import STYLE

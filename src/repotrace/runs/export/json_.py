@@ -8,14 +8,13 @@ from typing import Any
 
 from repotrace._version import __version__
 from repotrace.journal import redacted
+from repotrace.runs.export.cutting import within
 from repotrace.runs.export.selection import Selection
 from repotrace.runs.trace_export import export_trace_json, redactor
 
 FORMAT = "repotrace-run"
 """Of the field `format`."""
 SCHEMA_VERSION = 1
-
-_CONTENTS = ("content_before", "content_after")
 
 
 def run_document(selection: Selection) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def run_document(selection: Selection) -> dict[str, Any]:
             "max_bytes": options.max_bytes,
         }
     if options.max_bytes is not None:
-        document = _within(document, options.max_bytes)
+        document = within(document, options.max_bytes)
     return document
 
 
@@ -50,32 +49,3 @@ def as_text(document: Mapping[str, Any]) -> str:
     except UnicodeEncodeError:  # what is no text can still be escaped
         text = json.dumps(document, indent=2) + "\n"
     return text
-
-
-def _within(value: Any, limit: int) -> Any:
-    """The value with longer texts cut, and longer contents of files left out."""
-    if isinstance(value, dict):
-        return {
-            key: None if key in _CONTENTS and _size(item) > limit else _within(item, limit)
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_within(item, limit) for item in value]
-    return cut(value, limit) if isinstance(value, str) else value
-
-
-def _size(content: Any) -> int:
-    if isinstance(content, dict):
-        return len(str(content.get("base64"))) * 3 // 4
-    return len(str(content or "").encode("utf-8", "surrogatepass"))
-
-
-def cut(text: str, limit: int) -> str:
-    """The text, or the beginning and the end of one that has more bytes than `limit`."""
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= limit:
-        return text
-    head, tail = data[: limit * 3 // 4], data[len(data) - limit // 4 :]
-    left_out = len(data) - len(head) - len(tail)
-    ends = (head.decode("utf-8", "ignore"), tail.decode("utf-8", "ignore"))
-    return f"{ends[0]}\n[… {left_out} bytes are left out …]\n{ends[1]}"

@@ -16,7 +16,7 @@ from repotrace.records.run import ExecutionStep, StepStatus
 from repotrace.runs.export.account import Account, Failing, is_failed, tests_of
 from repotrace.runs.export.blamed import evidence, headline, hunks
 from repotrace.runs.export.changes import LARGEST, Change, change_of
-from repotrace.runs.export.json_ import cut
+from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.selection import Selection
 from repotrace.runs.trace_export import redactor
 

@@ -10,9 +10,9 @@ from repotrace.readable import one_line, shell_line
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun
 from repotrace.records.trace import command_run_of
+from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.elements import Html, element, join, output
 from repotrace.runs.export.html import chip, document
-from repotrace.runs.export.json_ import cut
 from repotrace.runs.export.selection import ExportOptions
 from repotrace.storage import Store
 

@@ -18,9 +18,9 @@ from repotrace.records.run import (
 )
 from repotrace.runs.export.account import Account, is_failed, tests_of
 from repotrace.runs.export.changes import LARGEST, change_of
+from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.diff_table import diff_table
 from repotrace.runs.export.elements import Child, Html, element, join, output
-from repotrace.runs.export.json_ import cut
 from repotrace.runs.export.timeline import kind_of
 from repotrace.runs.trace_export import calls_in_order, redactor
 

@@ -23,9 +23,9 @@ from repotrace.records.command import CommandRun, CommandSpec, FileState, Termin
 from repotrace.records.replay import Outcome, ReplayResult, ReplaySummary, diff
 from repotrace.records.trace import Trace, command_run_of, metadata_of, trace_of
 from repotrace.redact import Redactor
-from repotrace.runs.consent import permit_report
 from repotrace.signatures import signature_of
 from repotrace.storage import RecordedVerdict, ReportStore, Store
+from repotrace.storage.consent import permit_report
 from repotrace.system.execution import execute
 from repotrace.system.git import GitError, git
 from repotrace.system.process import interrupt_running

@@ -25,7 +25,7 @@ YesOption = Annotated[
 def may_execute_report(report: BugReport, *, yes: bool) -> None:
     """Returns if the command of the report may be run; else raises, or exits with 2."""
     from repotrace.records.trace import command_run_of
-    from repotrace.runs.consent import permit_report
+    from repotrace.storage.consent import permit_report
 
     command = shell_line(command_run_of(report))
     try:
@@ -36,7 +36,7 @@ def may_execute_report(report: BugReport, *, yes: bool) -> None:
 
 def trusted_reports(opened: Opened, names: Iterable[str]) -> frozenset[str]:
     """The reports from elsewhere that a person says may be executed; the others are counted."""
-    from repotrace.runs.consent import foreign_report
+    from repotrace.storage.consent import foreign_report
 
     trusted, left = set(), 0
     for name in names:
@@ -55,7 +55,7 @@ def trusted_reports(opened: Opened, names: Iterable[str]) -> frozenset[str]:
 
 def may_execute_run(opened: Opened, run: Run, command: str, *, yes: bool) -> None:
     """Returns if the code of the run may be run; else raises, or exits with 2."""
-    from repotrace.runs.consent import permit_run
+    from repotrace.storage.consent import permit_run
 
     try:
         permit_run(opened.store, run.id, command, trusted=yes)

@@ -23,7 +23,6 @@ from repotrace.config import CheckSettings
 from repotrace.journal import new_id
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.redact import Redactor
-from repotrace.runs.consent import permit_run
 from repotrace.runs.first_party import ImportProbe, linked_packages
 from repotrace.runs.hunks import Unfitting
 from repotrace.runs.moving import environments_of
@@ -32,6 +31,7 @@ from repotrace.runs.subjects import Subjects
 from repotrace.runs.test_commands import TestCommand
 from repotrace.runs.testing import TestRun, TestRunner
 from repotrace.storage import Store
+from repotrace.storage.consent import permit_run
 from repotrace.storage.memo import Execution
 from repotrace.system.execution import execute
 from repotrace.system.snapshots.objects import Tree

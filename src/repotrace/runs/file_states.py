@@ -11,7 +11,6 @@ from typing import Any
 from repotrace.config import workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.records.run import FileOperation, LogEntry, OperationType, Run
-from repotrace.runs.consent import workspace_here
 from repotrace.runs.restore import (
     Restored,
     folder_beside,
@@ -23,6 +22,7 @@ from repotrace.runs.restore import (
 from repotrace.runs.states import KnownState, StatesOfRun
 from repotrace.runs.traces import OpenedRun, Workspace, find_run
 from repotrace.storage import Store
+from repotrace.storage.consent import workspace_here
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from repotrace.records.bug import SCHEMA_VERSION, BugReport
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import FileOperation, Run
 from repotrace.redact import Redactor
-from repotrace.runs.consent import is_code_here
 from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
@@ -34,6 +33,7 @@ from repotrace.runs.export.payload import MARK, payload_in
 from repotrace.runs.export.shape import ExportedRun, run_of
 from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store
+from repotrace.storage.consent import is_code_here
 from repotrace.storage.memo import KeptVerdict
 from repotrace.storage.received import Origin
 from repotrace.system.histories import take_history

@@ -27,11 +27,11 @@ from repotrace.records.run import ExecutionStep, Run, StateQuality, StepCommand,
 from repotrace.records.trace import metadata_of, trace_of
 from repotrace.redact import Redactor
 from repotrace.replay import ReplayOptions, replay
-from repotrace.runs.consent import foreign_run, permit_run
 from repotrace.runs.restore import lacking
 from repotrace.runs.states import StatesOfRun
 from repotrace.signatures import signature_of
 from repotrace.storage import Store
+from repotrace.storage.consent import foreign_run, permit_run
 from repotrace.system.surroundings import host_facts
 
 _KEPT_OPTIONS = ("-c", "--config-file", "--rootdir", "-p", "-o", "--override-ini", "--import-mode")
@@ -97,8 +97,10 @@ def find_failure(
         outcome = _named(test, tests, failed, where)
         return Failure(steps[outcome.step_id], _command_of(outcome, commands), outcome)
     broken = [item for item in commands if item.exit_code not in (None, 0) and not item.background]
-    if broken:
+    if broken and not (_unheard(broken[-1]) and any(_ran(broken[-1], item) for item in failed)):
         return Failure(steps[broken[-1].step_id], broken[-1])
+    if broken:
+        failed = [item for item in failed if _ran(broken[-1], item)]
     if failed:
         last = failed[-1]
         return Failure(steps[last.step_id], _command_of(last, commands), last)
@@ -137,6 +139,8 @@ def report_failure(store: Store, run: Run, failure: Failure, options: ReportOpti
         doubts.append(f"the files that it ran on were not kept{why}")
     elif command.files.quality != "exact":
         doubts.append(f"the files that it ran on are {command.files.quality}")
+    if alone is None and failure.command is not None and _unheard(failure.command):
+        doubts.append("what it printed is not known; replay it with --exit-code-only")
     report = _report(run, failure, command, options, alone=alone is not None)
     with held_files(store, command.files or FileState()) as files:
         stored = store_report(report, store, files, origin=foreign_run(store, run.id))
@@ -181,6 +185,18 @@ def _named(
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return printable(", ".join(names[:_NAMED]) + more)
+
+
+def _ran(command: StepCommand, outcome: TestOutcome) -> bool:
+    return outcome.command_id == command.id or (
+        outcome.command_id is None and command.is_test and outcome.step_id == command.step_id
+    )
+
+
+def _unheard(command: StepCommand) -> bool:
+    """Whether nobody was there to hear what a run of tests printed: it always prints something."""
+    run = command.command
+    return command.is_test and not run.stdout.length and not run.stderr.length
 
 
 def _command_of(outcome: TestOutcome, commands: list[StepCommand]) -> StepCommand | None:

@@ -23,7 +23,6 @@ from repotrace.records.command import CommandSpec
 from repotrace.records.run import ExecutionStep, Run
 from repotrace.runs.account import account_of, parts_of
 from repotrace.runs.compare import compare_runs
-from repotrace.runs.consent import foreign_run, permit_run, workspace_here
 from repotrace.runs.moving import Moving, environments_of
 from repotrace.runs.restore import (
     clear_folder,
@@ -35,6 +34,7 @@ from repotrace.runs.restore import (
 from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
+from repotrace.storage.consent import foreign_run, permit_run, workspace_here
 from repotrace.system.branching import remove_worktree, repository_of, worktree_without_files
 
 if TYPE_CHECKING:

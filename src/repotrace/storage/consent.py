@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Container
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repotrace.config import find_repository, home_for
 from repotrace.errors import NotTrusted
 from repotrace.readable import one_line
 from repotrace.records.bug import Kept
-from repotrace.records.run import Run
-from repotrace.storage import Store
 from repotrace.storage.received import Kind, Origin, ReceivedStore
+from repotrace.storage.store import Store
 from repotrace.system.git import tracks
+
+if TYPE_CHECKING:
+    from repotrace.records.run import Run
 
 _SHOWN = 300
 

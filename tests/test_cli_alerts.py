@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from reading import project
 from recording import event
 from running import Shell
 from states import exact
+from webhooks import Webhook, webhook
 
 from repotrace.errors import RepoTraceError
 from repotrace.records.events import Event
@@ -385,51 +384,31 @@ def test_the_rules_of_the_project_and_of_a_file(repotrace: Shell) -> None:
     assert repotrace("runs", "alerts", "--format", "xml").returncode == 2
 
 
-class Webhook(BaseHTTPRequestHandler):
-    """Answers with the codes it was told, and keeps what it was sent."""
-
-    codes: ClassVar[list[int]] = []
-    bodies: ClassVar[list[dict[str, Any]]] = []
-
-    def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers["content-length"]))
-        self.bodies.append(json.loads(data))
-        self.send_response(self.codes.pop(0) if self.codes else 200)
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def webhook() -> Iterator[str]:
-    Webhook.codes, Webhook.bodies = [], []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Webhook) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/hook/s3cr3t"
-        server.shutdown()
-        thread.join()
+def hook() -> Iterator[Webhook]:
+    with webhook() as served:
+        yield served
 
 
-def test_alerts_are_posted(repotrace: Shell, recorded: Store, webhook: str) -> None:
-    done = repotrace("runs", "alerts", RUN, "--notify", webhook)
+@pytest.mark.usefixtures("recorded")
+def test_alerts_are_posted(repotrace: Shell, hook: Webhook) -> None:
+    done = repotrace("runs", "alerts", RUN, "--notify", hook.url)
     assert (done.returncode, done.stderr) == (1, b"")
-    (body,) = Webhook.bodies
+    (body,) = hook.bodies
     assert body["text"].splitlines()[0] == "RepoTrace: 1 alert"
     assert body["alerts"][0]["step"] == 3
 
 
-def test_a_busy_webhook_is_asked_again(store: Store, webhook: str) -> None:
+def test_a_busy_webhook_is_asked_again(store: Store, hook: Webhook) -> None:
     store.runs.add_events(told(saw("passed"), saw("failed")))
     alerts = alerts_of(store, store.runs.get(RUN), rules_from({}))
-    Webhook.codes = [503, 200]
-    notify(webhook, alerts)
-    assert len(Webhook.bodies) == 2
-    Webhook.codes = [400, 200]
+    hook.codes = [503, 200]
+    notify(hook.url, alerts)
+    assert len(hook.bodies) == 2
+    hook.codes = [400, 200]
     with pytest.raises(RepoTraceError, match="HTTP 400"):
-        notify(webhook, alerts)
-    assert len(Webhook.bodies) == 3
+        notify(hook.url, alerts)
+    assert len(hook.bodies) == 3
 
 
 @pytest.mark.usefixtures("recorded")
@@ -442,10 +421,10 @@ def test_a_webhook_that_is_not_there_is_said_without_its_address(repotrace: Shel
     assert b"no URL" in done.stderr
 
 
-def test_what_is_posted_is_text_for_slack(store: Store, webhook: str) -> None:
+def test_what_is_posted_is_text_for_slack(store: Store, hook: Webhook) -> None:
     store.runs.add_events(told(saw("passed", "<!channel>"), saw("failed", "<!channel>")))
-    notify(webhook, alerts_of(store, store.runs.get(RUN), rules_from({})))
-    assert "&lt;!channel&gt;" in Webhook.bodies[0]["text"]
+    notify(hook.url, alerts_of(store, store.runs.get(RUN), rules_from({})))
+    assert "&lt;!channel&gt;" in hook.bodies[0]["text"]
 
 
 def test_a_recording_ends_with_its_alerts(repotrace: Shell) -> None:

@@ -283,6 +283,29 @@ def test_names_that_only_look_so(name: str) -> None:
     assert not is_secret_name(name)
 
 
+@pytest.mark.parametrize("name", ["REPOTRACE_WEBHOOK", "TEAM_WEB_HOOK", "SLACK_WEBHOOK_URL"])
+def test_the_address_of_a_web_hook_is_masked(name: str) -> None:
+    address = "https://chat.example.org/hooks/team-42"
+    redactor = Redactor(key=KEY, variables={name: address})
+    masked = redactor.redact(f"posting to {address}/now")
+    assert masked.startswith(f"posting to [REDACTED:env-{name}:")
+    assert masked.endswith("]/now")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WEBHOOK_PORT", "https://chat.example.org/hooks/team-42"),
+        ("WEBHOOKS", "https://chat.example.org/hooks/team-42"),
+        ("TEAM_WEBHOOK", "https://chat.example.org"),
+        ("TEAM_WEBHOOK", "enabled for all"),
+    ],
+)
+def test_what_only_has_to_do_with_web_hooks_stays(name: str, value: str) -> None:
+    text = f"it is {value}"
+    assert Redactor(key=KEY, variables={name: value}).redact(text) == text
+
+
 def test_equal_secrets_are_recognisable_and_the_key_matters() -> None:
     one, other = PROVIDERS["github-classic"], PROVIDERS["github-server"]
     redactor = Redactor(key=KEY)

@@ -19,7 +19,7 @@ from repotrace.secret_forms import encode, forms_of
 from repotrace.secret_rules import ENDED, FULL, OPEN, PROVIDERS, key_block
 from repotrace.secret_search import QuickLook, Search, thorough
 from repotrace.secret_spans import Offsets, Span, Walls, line_start, lines_of, merged, moved
-from repotrace.secret_words import is_secret_name, is_secret_value
+from repotrace.secret_words import is_secret_name, is_secret_value, is_secret_variable
 
 __all__ = [
     "PLACEHOLDER",
@@ -80,7 +80,7 @@ class Redactor:
             value = variables[name].strip()
             if name in allow or value in allow:
                 continue
-            if is_secret_name(name) and is_secret_value(value):
+            if is_secret_variable(name, value):
                 rule = "env-" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:190]
                 for form in forms_of(value):
                     values.setdefault(form, (rule, encode(value)))

@@ -67,6 +67,20 @@ def is_secret_name(name: str) -> bool:
     return any(a in _KEY_KINDS and b == "KEY" for a, b in itertools.pairwise(words))
 
 
+def is_secret_variable(name: str, value: str) -> bool:
+    """Whether an environment variable holds a secret that is to be masked wherever it appears.
+
+    The address of a web hook is one, too: whoever knows it may post there.
+    """
+    if is_secret_name(name):
+        return is_secret_value(value)
+    if "WEBHOOK" not in name.upper().replace("_", ""):
+        return False
+    words = words_of(name.upper().removesuffix("_URL"))
+    is_hook = words[-1:] == ["WEBHOOK"] or words[-2:] == ["WEB", "HOOK"]
+    return is_hook and bool(re.match(r"https?://[^/]+/.{6}", value))
+
+
 def is_assigned_name(name: str) -> bool:
     """Whether what is assigned to `name` is taken for a secret; stricter than for variables."""
     # The id of a session or an agent is what this program's own records are about.

@@ -126,13 +126,20 @@ def _tell_news(opened: Opened) -> None:
         from repotrace.read.alerts import alert_of
         from repotrace.runs.alerts.keeping import look_over_ended
 
-        problem = look_over_ended(store, settings, os.environ)
+        done = look_over_ended(store, settings, os.environ)
         news = {name: [*map(alert_of, store.alerts.tell(name))] for name in store.alerts.untold()}
     except RepoTraceError:  # whoever reads will say what is wrong with the database
         return
     for line in news_lines(news):
         note(line)
-    warn(problem)
+    warn(done.problem)
+    if done.runs:
+        from repotrace.runs import ended
+        from repotrace.runs.alerts.posting import to_be_posted
+
+        with suppress(RepoTraceError):
+            if wanted := to_be_posted(store, done.runs, settings, os.environ):
+                ended.start(store.home, wanted, os.environ, orphaned=True)
 
 
 def named(opened: Opened, ref: str) -> str:

@@ -8,7 +8,7 @@ to start one.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,7 +36,12 @@ def is_posting_wanted(folder: Path | None, environ: Mapping[str, str]) -> bool:
 
 
 def start(
-    home: Path, run_id: str, environ: Mapping[str, str], *, speaker: str = "", orphaned: bool
+    home: Path,
+    run_ids: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    speaker: str = "",
+    orphaned: bool = False,
 ) -> None:
     """Start the process. `speaker` is the JSON of the process that is waited for first, if any.
 
@@ -45,6 +50,6 @@ def start(
     """
     from repotrace.system.ourselves import start_detached, start_orphaned
 
-    arguments = ["hook", "--ended", os.fspath(home), run_id, speaker]
+    arguments = ["hook", "--ended", os.fspath(home), speaker, *run_ids]
     with suppress(OSError, ValueError):
         (start_orphaned if orphaned else start_detached)(arguments, environ)

@@ -22,11 +22,11 @@ LINGERING = 10.0
 """Seconds that an agent is waited for which has told that its session is over."""
 
 
-def finish(home: str, run_id: str, speaker: str = "") -> None:
-    """Do what is left of a run.
+def finish(home: str, speaker: str, *run_ids: str) -> None:
+    """Do what is left of runs.
 
-    `speaker` is the JSON of the process that says more of the run at its very end. Raises whatever
-    keeps it from being done: nobody is there to be told.
+    `speaker` is the JSON of the process that says more of them at its very end; empty where there
+    is none. Raises whatever keeps it from being done: nobody is there to be told.
     """
     # Somebody may wait for the end of what was inherited besides the standard streams.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -35,15 +35,16 @@ def finish(home: str, run_id: str, speaker: str = "") -> None:
         _wait_for(speaker)
     with closing(Store(Path(home))) as store:
         store.runs.ingest(wait=True)
-        run = store.runs.named(run_id)
-        if run is not None and speaker:
-            join(store, run)
-            store.snapshots.finish()
+        for run_id in run_ids:
             run = store.runs.named(run_id)
-        if run is not None:
-            settings = settings_of(run, {}, os.environ)
-            look_over(store, run, rules_from(settings))
-            post(store, run, settings, os.environ)
+            if run is not None and speaker:
+                join(store, run)
+                store.snapshots.finish()
+                run = store.runs.named(run_id)
+            if run is not None:
+                settings = settings_of(run, {}, os.environ)
+                look_over(store, run, rules_from(settings))
+                post(store, run, settings, os.environ)
 
 
 def _wait_for(speaker: str) -> None:

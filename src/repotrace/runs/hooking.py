@@ -235,7 +235,7 @@ class _Session:
         if is_told or ended.is_posting_wanted(place.workspace, os.environ):
             # The transcript is not complete while the agent waits for us.
             speaker = json.dumps(_speaker())
-            ended.start(place.home, place.run_id, os.environ, speaker=speaker, orphaned=False)
+            ended.start(place.home, [place.run_id], os.environ, speaker=speaker)
 
     # --- Parts ------------------------------------------------------------------------------
 

@@ -77,17 +77,17 @@ def shared_redactor(home: Path) -> Redactor:
     known = _redactors.get(home)
     if known is not None and known.environ == seen:
         return known.redactor
-    from repotrace.redact import Redactor, is_secret_name
-    from repotrace.secret_words import is_secret_value
+    from repotrace.redact import Redactor
+    from repotrace.secret_words import is_secret_variable
 
     # Each run that begins or ends changes the environment, but not the secrets in it.
-    present = {value: name for name, value in os.environ.items() if is_secret_name(name)}
+    present = {value: name for name, value in os.environ.items() if is_secret_variable(name, value)}
     if known is not None and present.keys() <= known.secrets.keys():
         secrets, redactor = known.secrets, known.redactor
     else:
         gone = {} if known is None else {v: n for v, n in known.secrets.items() if v not in present}
         secrets = dict(list(gone.items())[-_REMEMBERED:]) | present
-        before = {v: f"env-{name}" for v, name in gone.items() if is_secret_value(v)}
+        before = {v: f"env-{name}" for v, name in gone.items()}
         redactor = Redactor(key=key(home), variables=os.environ, known=before)
     _redactors[home] = _Known(seen, secrets, redactor)
     return redactor

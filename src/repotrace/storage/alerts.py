@@ -70,7 +70,7 @@ class AlertStore:
     def has_news(self) -> bool:
         """Whether there are runs to be looked over, or alerts that nobody was told."""
         query = f"SELECT EXISTS (SELECT 1{_DUE}) OR EXISTS (SELECT 1{_UNTOLD})"
-        return bool(self._rows(query, (_ENDED,))[0:1] == [(1,)])
+        return self._rows(query, (_ENDED,)) == [(1,)]
 
     def due(self, limit: int) -> list[str]:
         """Recorded runs that are over and not looked over since, the newest first."""
@@ -153,6 +153,11 @@ class AlertStore:
             fresh = _found(connection, "run_id = ? AND told = 0", (run_id,))
             connection.execute("UPDATE alerts SET told = 1 WHERE run_id = ?", (run_id,))
         return [alert for alert, _, _ in fresh]
+
+    def has_unposted(self, run_id: str) -> bool:
+        """Whether there are alerts of a run that were not posted."""
+        query = "SELECT 1 FROM alerts WHERE run_id = ? AND posted = 0 LIMIT 1"
+        return bool(self._rows(query, (run_id,)))
 
     def take_unposted(self, run_id: str) -> list[KeptAlert]:
         """The alerts of a run that were not posted; from now on they were."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repotrace.config import load_settings
 from repotrace.errors import RepoTraceError
@@ -50,16 +50,24 @@ def look_over(store: Store, run: Run, rules: Rules) -> tuple[Alert, ...]:
     return found
 
 
+class LookedOver(NamedTuple):
+    """What came of looking over the runs that had ended."""
+
+    runs: list[Run]
+    problem: RepoTraceError | None
+    """What is wrong with the rules of others, which stay due."""
+
+
 def look_over_ended(
     store: Store, settings: Mapping[str, Any], environ: Mapping[str, str]
-) -> RepoTraceError | None:
+) -> LookedOver:
     """Look over the recorded runs that have ended and were not looked over since, the newest first.
 
-    Each is judged by the rules of its own project, by those of `settings` where that is gone. What
-    is wrong with rules is returned, and those runs stay due.
+    Each is judged by the rules of its own project, by those of `settings` where that is gone.
     """
     until = time.monotonic() + PATIENCE
     known: dict[str | None, Rules | None] = {}
+    done: list[Run] = []
     problem = None
     for name in store.alerts.due(AT_ONCE):
         run = store.runs.named(name)
@@ -75,9 +83,10 @@ def look_over_ended(
         if rules is None:
             continue
         look_over(store, run, rules)
+        done.append(run)
         if time.monotonic() > until:
             break
-    return problem
+    return LookedOver(done, problem)
 
 
 def settings_of(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from repotrace.read.alerts import alert_of
 from repotrace.records.run import Run
+from repotrace.runs.alerts.keeping import settings_of
 from repotrace.runs.alerts.notify import notify
 from repotrace.runs.alerts.rules import NOTIFY, notify_variable
 from repotrace.runs.ended import ADDRESS_VARIABLE
@@ -21,6 +22,21 @@ def address_in(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str |
     given = settings.get(NOTIFY)
     named = None if given is None else environ.get(notify_variable(given))
     return environ.get(ADDRESS_VARIABLE) or named or None
+
+
+def to_be_posted(
+    store: Store, runs: Iterable[Run], settings: Mapping[str, Any], environ: Mapping[str, str]
+) -> list[str]:
+    """The ids of those runs whose projects want alerts posted, and that have some which are not.
+
+    `settings` are for runs whose project is gone. Raises RepoTraceError as `address_in`.
+    """
+    return [
+        run.id
+        for run in runs
+        if store.alerts.has_unposted(run.id)
+        and address_in(settings_of(run, settings, environ), environ) is not None
+    ]
 
 
 def post(store: Store, run: Run, settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:

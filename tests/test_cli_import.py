@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -130,3 +131,28 @@ def test_settings_of_agents_are_honoured(repotrace: Shell, tmp_path: Path) -> No
     assert b"no sessions" in repotrace("import").stdout
     done = repotrace("import", env={"CLAUDE_CONFIG_DIR": str(other)})
     assert str(other / path.relative_to(repotrace.home / ".claude")) in done.stdout.decode()
+
+
+def test_what_a_transcript_does_not_tell_is_not_shown_as_a_figure(
+    repotrace: Shell, tmp_path: Path
+) -> None:
+    """The first model of mini-swe-agent wrote neither times nor tokens."""
+    words = [("assistant", "Look.\n```bash\nls\n```"), ("user", "<returncode>0</returncode>")]
+    messages = [("system", "You are."), ("user", "Fix it."), *words, *words]
+    bare = tmp_path / "old.traj.json"
+    bare.write_text(json.dumps([{"role": role, "content": text} for role, text in messages]))
+    imported = repotrace("import", str(bare)).stdout.decode()
+    assert "2 model calls\n" in imported
+    run_id = imported.split()[1]
+
+    view = json.loads(repotrace("show", run_id, "--json").stdout)
+    assert view["duration"] is None
+    assert [step["duration"] for step in view["steps"]] == [None, None]
+    shown = repotrace("show", run_id).stdout.decode()
+    assert "times not told" in shown
+    assert "2 model calls · tokens not known" in shown
+    assert not re.search(r"took|\bms\b|\.\d+ s\b|0 tokens|\+0 -0|\$\?", shown)
+    (line,) = json.loads(repotrace("runs", "list", "--all-worktrees", "--json").stdout)["runs"]
+    assert (line["totals"]["steps"], line["duration"]) == (2, None)
+    stats = json.loads(repotrace("runs", "stats", "--json").stdout)
+    assert [group["duration"] for group in stats["groups"]] == [None]

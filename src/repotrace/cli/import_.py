@@ -204,8 +204,10 @@ def _lines(run: Summary, *, dry: bool) -> Iterator[tuple[str, str]]:
 
     if run.task:
         yield "task", one_line(run.task)
-    tokens = f"{run.input_tokens:,} tokens in, {run.output_tokens:,} out"
-    yield "work", f"{_many(run.steps, 'step')}, {_many(run.llm_calls, 'model call')} ({tokens})"
+    tokens = ""
+    if run.input_tokens or run.output_tokens:
+        tokens = f" ({run.input_tokens:,} tokens in, {run.output_tokens:,} out)"
+    yield "work", f"{_many(run.steps, 'step')}, {_many(run.llm_calls, 'model call')}{tokens}"
     changed = f"{_many(run.edits, 'change')} of {_many(run.files_changed, 'file')}"
     changed = changed if run.files_changed else _many(run.edits, "change")
     yield "files", f"{run.reads} read, {changed}"

@@ -27,7 +27,7 @@ from repotrace.importers.values import (
     text_of,
 )
 from repotrace.records.events import Event, Kind, derived_id, derived_run_id
-from repotrace.records.run import RunOutcome, RunStatus, StepStatus, StepType
+from repotrace.records.run import TIMES_UNTOLD, RunOutcome, RunStatus, StepStatus, StepType
 
 __all__ = [
     "MALFORMED",
@@ -222,6 +222,8 @@ class Builder:
             yield self.event(Kind.STEP_ENDED, time, data, name, "interrupted")
         self._calls.clear()
         told: Data = {"attributes": {"import": {"format": self.source, **self.damage.facts()}}}
+        if not self._timed:
+            told["attributes"]["import"]["times"] = TIMES_UNTOLD
         outcome = self._tests.outcome
         if outcome is not None:
             told["outcome"] = RunOutcome.PASSED if outcome else RunOutcome.FAILED

@@ -136,7 +136,7 @@ class StepLines:
             "status": step.status,
             "label": step.label,
             "started_at": from_moment(step.started_at),
-            "duration": seconds_of(step),
+            "duration": seconds_of(step) if self.run.is_timed else None,
             "attempt": step.attempt,
             "retry_of": retried.number if retried else None,
             "state_id": step.state_id,

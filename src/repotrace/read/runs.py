@@ -133,8 +133,10 @@ def stream_steps(store: Store, run: Run) -> Iterator[StepLine]:
 def duration_of(run: Run) -> float | None:
     """From the start to the end, or to the newest event where the end was not told.
 
-    None while it is running.
+    None while it is running, and where the transcript of a run tells no times.
     """
+    if not run.is_timed:
+        return None
     if run.completed_at is None and run.status == RunStatus.RUNNING:
         return None
     return seconds_between(run.started_at, run.completed_at or run.last_event_at)
@@ -186,5 +188,5 @@ def _retries(attempts: Mapping[str, Sequence[Outline]], lines: StepLines) -> Ret
         tokens=total.tokens,
         cost_usd=total.cost,
         unpriced_calls=total.unpriced,
-        duration=sum(seconds_of(step) or 0.0 for step in tops),
+        duration=sum(seconds_of(step) or 0.0 for step in tops) if lines.run.is_timed else 0.0,
     )

@@ -144,6 +144,10 @@ class CostSource(StrEnum):
     COMPUTED = "computed"
 
 
+TIMES_UNTOLD = "not told"
+"""`attributes.import.times` of a run whose transcript tells no moments."""
+
+
 class RunTotals(Record):
     """Sums over a run, kept for listing."""
 
@@ -227,6 +231,12 @@ class Run(Record):
     """Never deleted to save space."""
     attributes: dict[str, Any] = Field(default_factory=dict)
     totals: RunTotals = RunTotals()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the moments of its steps are known; else no more than their order is."""
+        told = self.attributes.get("import")
+        return not (isinstance(told, dict) and told.get("times") == TIMES_UNTOLD)
 
 
 class ExecutionStep(LazyRecord):

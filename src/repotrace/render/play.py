@@ -122,7 +122,7 @@ def step_rows(
             [Span(" " * margin), Span(fit(below, max(width - margin, 1)).rstrip(), "dim")],
         ]
     took, changed, tests = _figures(step)
-    tokens = f"{tokens_of(step.tokens)} tokens" if step.llm_calls else ""
+    tokens = f"{tokens_of(step.tokens)} tokens" if step.tokens else ""
     columns = [fit(one_line(step.step_type, 12), 12)]
     columns += [f"{part:>{room}}" for part, room in ((took, 9), (changed, 11), (tokens, 12))]
     columns.append(fit(tests, 22))

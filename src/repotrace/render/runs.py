@@ -21,11 +21,12 @@ from repotrace.render.runs_layout import (
     count,
     fit,
     fit_end,
-    lines_of,
+    known_lines,
     phrase,
     status_word,
     time_of,
     tokens_of,
+    usage_of,
     wrapped,
 )
 
@@ -95,9 +96,9 @@ def _run_rows(runs: Sequence[RunLine], width: int, now: datetime) -> Iterator[Li
                 (one_line(run.agent or "", 20), ""),
                 (str(totals.steps), ""),
                 (str(totals.files_modified), ""),
-                (lines_of(totals.lines_added, totals.lines_removed), ""),
+                (known_lines(totals.lines_added, totals.lines_removed), ""),
                 (tests or (str(totals.tests) if totals.tests else ""), ""),
-                (tokens_of(totals.tokens_used) if totals.llm_calls else "", ""),
+                (tokens_of(totals.tokens_used) if totals.tokens_used else "", ""),
                 (cost_of(totals.cost_usd, totals.unpriced_calls) if totals.llm_calls else "", ""),
                 (time_of(_elapsed(run, now)), ""),
                 (phrase(run.task or ""), ""),
@@ -144,14 +145,12 @@ def _elapsed(run: RunLine, now: datetime) -> float | None:
 def _figures(totals: RunTotals, duration: float | None) -> Iterator[str]:
     yield count(totals.steps, "step")
     if totals.files_modified:
-        changed = lines_of(totals.lines_added, totals.lines_removed)
-        yield f"{count(totals.files_modified, 'file')} {changed}"
+        changed = known_lines(totals.lines_added, totals.lines_removed)
+        yield f"{count(totals.files_modified, 'file')} {changed}".rstrip()
     if totals.tests:
         failing = f", {totals.tests_failing} failing" if totals.tests_failing else ""
         yield f"{count(totals.tests, 'test')}{failing}"
-    if totals.llm_calls:
-        yield f"{tokens_of(totals.tokens_used)} tokens"
-        yield cost_of(totals.cost_usd, totals.unpriced_calls)
+    yield from usage_of(totals.tokens_used, totals.cost_usd, totals.unpriced_calls)
     if duration is not None:
         yield time_of(duration)
 
@@ -176,10 +175,10 @@ def run_head(view: RunView, *, width: int, now: datetime) -> Iterator[Line]:
     lost = view.run.totals.lost
     if lost:
         warning = f"{count(lost, 'event')} lost: what was recorded is not all that happened"
+        yield [Span(warning, "bold yellow")]
     if view.alerts:
         yield []
         yield from alert_rows(view.alerts, width=width)
-        yield [Span(warning, "bold yellow")]
 
 
 def _totals(view: RunView) -> Iterator[str]:
@@ -190,8 +189,8 @@ def _totals(view: RunView) -> Iterator[str]:
     parts = [f"{count(totals.steps, 'step')}{failed}{interrupted}"]
     if totals.files_read or totals.files_modified:
         parts.append(read)
-    if totals.files_modified:
-        parts.append(lines_of(totals.lines_added, totals.lines_removed) + " lines")
+    if changed := known_lines(totals.lines_added, totals.lines_removed):
+        parts.append(f"{changed} lines")
     if totals.commands:
         parts.append(count(totals.commands, "command"))
     if totals.tests:
@@ -202,11 +201,11 @@ def _totals(view: RunView) -> Iterator[str]:
     if totals.llm_calls:
         yield _usage(totals)
     if retries.count:
-        spent = [time_of(retries.duration)]
-        if retries.tokens:
-            cost = cost_of(retries.cost_usd, retries.unpriced_calls)
-            spent = [f"{tokens_of(retries.tokens)} tokens", cost, *spent]
-        yield f"{count(retries.count, 'retry', 'retries')}: {', '.join(spent)}"
+        spent = list(usage_of(retries.tokens, retries.cost_usd, retries.unpriced_calls))
+        if view.run.is_timed:
+            spent.append(time_of(retries.duration))
+        counted = count(retries.count, "retry", "retries")
+        yield f"{counted}: {', '.join(spent)}" if spent else counted
 
 
 def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
@@ -286,12 +285,12 @@ def _usage(totals: RunTotals) -> str:
         details.append(f"{tokens_of(totals.cache_read_tokens)} from cache")
     if totals.reasoning_tokens:
         details.append(f"{tokens_of(totals.reasoning_tokens)} of reasoning")
-    known = totals.input_tokens or totals.output_tokens
-    parts = [
-        count(totals.llm_calls, "model call"),
-        f"{tokens_of(totals.tokens_used)} tokens" + (f" ({', '.join(details)})" if known else ""),
-        cost_of(totals.cost_usd, totals.unpriced_calls),
-    ]
+    used = list(usage_of(totals.tokens_used, totals.cost_usd, totals.unpriced_calls))
+    if not totals.tokens_used:
+        used.insert(0, "tokens not known")
+    elif totals.input_tokens or totals.output_tokens:
+        used[0] += f" ({', '.join(details)})"
+    parts = [count(totals.llm_calls, "model call"), *used]
     if totals.unpriced_calls:
         parts.append(f"cost of {count(totals.unpriced_calls, 'call')} not known")
     return " · ".join(parts)
@@ -376,10 +375,9 @@ def _details(step: StepLine) -> Iterator[tuple[str, str]]:
     if step.files:
         names = ", ".join(one_line(path) for path in step.files[:3])
         more = f" and {len(step.files) - 3} more" if len(step.files) > 3 else ""
-        did.append(f"{names}{more} {lines_of(step.lines_added, step.lines_removed)}")
-    if step.llm_calls:
-        did.append(f"{tokens_of(step.tokens)} tokens")
-        did.append(cost_of(step.cost_usd, step.unpriced_calls))
+        changed = known_lines(step.lines_added, step.lines_removed)
+        did.append(f"{names}{more} {changed}".rstrip())
+    did += usage_of(step.tokens, step.cost_usd, step.unpriced_calls)
     if did:
         yield " · ".join(did), "dim"
     if step.ambiguous:

@@ -244,9 +244,22 @@ def cost_of(cost: Decimal, unpriced: int = 0) -> str:
     return f"{shown} + ?" if unpriced else shown
 
 
+def usage_of(tokens: int, cost: Decimal, unpriced: int) -> Iterator[str]:
+    """Tokens and what they cost, as far as anybody told of them: no answer takes none."""
+    if tokens:
+        yield f"{tokens_of(tokens)} tokens"
+    if tokens or cost:
+        yield cost_of(cost, unpriced)
+
+
 def lines_of(added: int, removed: int) -> str:
     """`+3 -1`."""
     return f"+{added} -{removed}"
+
+
+def known_lines(added: int, removed: int) -> str:
+    """As `lines_of`; empty for none, which is also what files of unknown content have."""
+    return lines_of(added, removed) if added or removed else ""
 
 
 def time_of(duration: float | None) -> str:

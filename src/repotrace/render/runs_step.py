@@ -169,7 +169,7 @@ def _calls(calls: Sequence[LLMInteraction], messages: Repeated | None) -> Iterat
 
 def call_line(call: LLMInteraction) -> Line:
     """A model call without its conversation."""
-    used = [f"{tokens_of(call.tokens_used)} tokens"]
+    used = [f"{tokens_of(call.tokens_used)} tokens" if call.tokens_used else "tokens not known"]
     details = [
         f"{tokens_of(number)} {word}"
         for number, word in (

@@ -255,6 +255,10 @@ class _View:
         if kind == Kind.RUN_STARTED:
             facts["attributes"]["transcript"] = Path(self.transcript.path).name
             self._begin_files(str(facts.pop("workspace", None) or ""))
+        if isinstance(told := facts["attributes"].get("import"), dict):
+            # Those of the recorder are.
+            told = {name: fact for name, fact in told.items() if name != "times"}
+            facts["attributes"]["import"] = told
         outcome = facts.pop("outcome", None)
         if outcome is not None:  # it may be another one each time
             yield _derived(changed, Kind.RUN_UPDATED, {"outcome": outcome}, "outcome")

@@ -185,6 +185,21 @@ def test_a_test_that_passes_by_itself_is_kept_with_its_command(tmp_path: Path) -
     assert command_run_of(done.stored.report).argv == ("python", "-m", "pytest", "-q")
 
 
+def test_a_run_of_tests_that_nobody_heard_is_reported_by_a_test_of_it(project: Project) -> None:
+    """The plug-in knows the command and the outcomes, not what was printed."""
+    project.step(lambda: (project.workspace / "dates.py").write_text(BAD))
+    step = project.step()
+    command = {"argv": ["python", "-m", "pytest", "-q"], "cwd": str(project.workspace)}
+    project.tell("command", id="c9", step_id=step, command=command, exit_code=1, is_test=True)
+    project.fails(step, "c9", CENTURY, runner="pytest")
+    done = project.report()
+    assert done.alone
+    assert done.failure.test is not None
+    assert project.verdict(done) in (Verdict.SAME, Verdict.SAME_AFTER_NORMALISING)
+    whole = project.report(as_recorded=True)
+    assert whole.doubts == ("what it printed is not known; replay it with --exit-code-only",)
+
+
 def test_the_last_failure_of_the_run_is_meant_without_a_step(project: Project) -> None:
     project.run_command(script="echo broken; exit 3")
     project.run_command("true")

@@ -168,6 +168,57 @@ def test_who_reads_has_those_posted_that_nobody_could(
     until(lambda: not kept.alerts.has_unposted(kept.runs.get().id))
 
 
+HOOKED = """
+import json, os, pathlib, subprocess, sys
+def hear(event, **facts):
+    told = {"session_id": "s1", "transcript_path": "/nowhere", "cwd": os.getcwd(), **facts}
+    subprocess.run(
+        [sys.executable, "-m", "repotrace", "hook", "claude-code"],
+        input=json.dumps({**told, "hook_event_name": event}).encode(),
+        check=True,
+    )
+call = {"tool_name": "Write", "tool_use_id": sys.argv[1], "tool_input": {"file_path": "new.py"}}
+hear("SessionStart", source="startup")
+hear("PreToolUse", **call)
+pathlib.Path("new.py").write_text("x = 1\\n")
+hear("PostToolUse", **call, tool_response={})
+hear("SessionEnd", reason="other")
+"""
+
+
+def test_a_session_that_hooks_recorded_is_posted(
+    repotrace: Shell, kept: Store, hook: Webhook
+) -> None:
+    def session(call: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", HOOKED, call],
+            cwd=repotrace.cwd,
+            env=clean_environment(repotrace.home, {"REPOTRACE_WEBHOOK": hook.url}),
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        assert (done.stdout, done.stderr) == (b"", b"")
+
+    session("t1")
+    hook.wait_for(1)
+    assert hook.rules == [["untested-edit"]]
+    run_id = kept.runs.get().id
+    until(lambda: not kept.alerts.has_unposted(run_id))
+    assert said_of(repotrace, run_id)
+    # Taken up again with the same end: it is looked over again, and nothing is new.
+    (repotrace.cwd / "new.py").unlink()
+    session("t2")
+    until(lambda: kept.alerts.look(run_id).changes == 0 and len(kept.runs.steps(run_id)) > 1)
+    assert len(hook.bodies) == 1
+    assert not said_of(repotrace, run_id)
+
+
+def said_of(shell: Shell, run_id: str) -> bool:
+    """Whether who lists runs is told of alerts of this one."""
+    return f"{run_id} step".encode() in shell("runs", "list").stderr
+
+
 def test_the_address_is_named_and_never_written(repotrace: Shell) -> None:
     assert address_in({"notify": "env:A"}, {"A": "http://a"}) == "http://a"
     assert address_in({"notify": "env:A"}, {}) is None

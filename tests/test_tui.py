@@ -121,17 +121,85 @@ def test_words_are_searched_in_all_that_was_recorded(recorded: Recorded) -> None
         await screen.press("slash")
         await screen.type("leap")
         assert screen.number == 3
-        assert screen.foot.startswith("2 of ")
-        await screen.press("slash", "enter")
+        assert screen.foot.startswith(" 2 of 4 steps with leap ")
+        await screen.press("full_stop")
         assert screen.number == 4
+        await screen.press("slash", "enter")
+        assert (screen.number, screen.foot[:12]) == (6, " 4 of 4 step")
+        await screen.press("full_stop")
+        assert screen.number == 1
+        await screen.press("comma", "comma")
+        assert screen.number == 4
+        await screen.press("p", "p")
+        assert screen.foot.startswith(" 4 steps with leap ")
         await screen.press("slash")
         await screen.type("no such words")
-        assert (screen.number, screen.foot) == (4, "nothing found: no such words")
-        await screen.press("slash")
+        assert (screen.number, screen.foot[:30]) == (2, " nothing found: no such words ")
+        await screen.press("full_stop", "slash")
         await screen.type('"[')
-        assert screen.number == 4
+        assert screen.number == 2
+        await screen.press("slash")
+        await screen.type("leap cost:much")
+        assert "no comparison" in screen.foot
+        await screen.press("full_stop")
+        assert screen.foot.startswith("nothing was searched")
 
     play(recorded.store, script)
+
+
+def standing_out(view: LinesView) -> list[str]:
+    """The pieces in sight that are shown in reverse."""
+    strips = (view.render_line(y) for y in range(view.size.height))
+    return [part.text for strip in strips for part in strip if part.style and part.style.reverse]
+
+
+def test_what_was_found_stands_out_in_the_tab_that_has_it_until_the_search_ends(
+    recorded: Recorded,
+) -> None:
+    async def script(screen: Screen) -> None:
+        await screen.press("slash")
+        await screen.type("LEAP")
+        assert screen.app.tab == "Overview"
+        assert set(standing_out(screen.app.view)) == {"leap"}
+        await screen.press("slash")
+        await screen.type("bold")
+        assert (screen.number, screen.app.tab) == (5, "Messages")
+        assert standing_out(screen.app.view) == ["bold"]
+        await screen.press("p", "3", "escape")
+        assert standing_out(screen.app.content) == []
+        await screen.press("1", "escape", "slash")
+        await screen.type("leap")
+        assert (screen.number, screen.app.tab) == (6, "Tests")
+        assert "leap" in standing_out(screen.app.view)
+        await screen.press("escape", "escape")
+        assert "leap" not in standing_out(screen.app.view)
+        assert "n/p step" in screen.foot
+
+    play(recorded.store, script)
+
+
+def test_what_was_found_is_unfolded_and_brought_into_sight(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    text = "\n".join(f"line {number}" for number in range(400))
+    store.runs.add_events(
+        [
+            event("run_started", 0),
+            event("step_started", 1, id="a", description="nothing here"),
+            event("step_ended", 2, id="a"),
+            event("step_started", 3, id="b", reason=f"{text}\nthe needle\n{text}"),
+            event("step_ended", 4, id="b"),
+        ]
+    )
+
+    async def script(screen: Screen) -> None:
+        await screen.press("slash")
+        await screen.type("needle")
+        assert (screen.number, standing_out(screen.app.view)) == (2, ["needle"])
+        rows = screen.view.splitlines()
+        at = next(n for n, row in enumerate(rows) if row.strip() == "the needle")
+        assert [row.strip() for row in rows[at - 1 : at + 2 : 2]] == ["line 399", "line 0"]
+
+    play(store, script, size=NARROW)
 
 
 def test_the_list_has_one_row_for_a_step_where_there_is_room(recorded: Recorded) -> None:

@@ -18,6 +18,9 @@ from repotrace.render.runs_layout import COLOURED, captured, captured_part, ease
 PIECE = 16_384
 """About so many bytes of a long text are one block."""
 
+MARKED = "bold reverse yellow"
+"""Of what was searched for."""
+
 _AT_ONCE = 100
 """Lines of one block where they are made in order."""
 
@@ -87,6 +90,21 @@ def _cut(line: Line, start: int, end: int, margin: int) -> list[Span]:
             part.append(Span(piece, span.style))
         at += len(span.text)
     return part
+
+
+def marked(line: Line, marker: Callable[[str], Iterable[tuple[int, int]]]) -> Line:
+    """A line in which the places stand out that `marker` finds in its text."""
+    places = list(marker("".join(span.text for span in line)))
+    if not places:
+        return line
+    found: list[Span] = []
+    at = 0
+    for start, end in places:
+        found += _cut(line, at, start, 0)
+        found += [Span(span.text, MARKED) for span in _cut(line, start, end, 0)]
+        at = end
+    found += _cut(line, at, sum(len(span.text) for span in line), 0)
+    return NumberedLine(found) if isinstance(line, NumberedLine) else found
 
 
 def in_order(lines: Iterable[Line], rows: int) -> list[Block]:

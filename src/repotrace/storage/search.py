@@ -79,7 +79,7 @@ class Portion(NamedTuple):
     """What was found by looking through some steps of a run."""
 
     found: dict[str, set[str]]
-    """The fields that hold it, by the ids of steps."""
+    """The fields that hold it, by the ids of steps; `messages` is the conversation of a call."""
     until: int | None
     """The number of the last step that was looked through whole; None where all have been."""
 
@@ -88,7 +88,7 @@ def search_run(
     connection: sqlite3.Connection, query: Query, *, run_id: str, after: int, now: datetime
 ) -> Iterator[Portion]:
     """The steps of a run that the query chooses, by and by, from the one after a number on and
-    then from the first. The fields are those of `Hit`.
+    then from the first.
 
     Nothing needs to be indexed for it, unless there are only words that must not occur.
     """
@@ -102,7 +102,7 @@ def search_run(
         for numbers in batched(_matches(connection, query, runs), _BATCH):
             which = f"d.id IN ({','.join('?' * len(numbers))})"
             for _, step_id, document in _documents(connection, query, run_id, which, numbers):
-                found[step_id].add(_field(document.field))
+                found[step_id].add(_part(document.field))
         pending = sorted(
             _documents(connection, query, run_id, "d.indexed = 0"),
             key=lambda row: (row[0] <= after, row[0], row[2].id),
@@ -112,7 +112,7 @@ def search_run(
         for ids in scan(connection, query, [document for _, _, document in pending]):
             for number in ids:
                 step_id, field = rows[number]
-                found[step_id].add(_field(field))
+                found[step_id].add(_part(field))
             at += PORTION
             if at < len(pending):
                 yield Portion(found, pending[at - 1][0] - 1)
@@ -142,6 +142,10 @@ def _documents(
 
 def _field(field: str) -> str:
     return field.partition(":")[0] if field.startswith(MESSAGE) else field
+
+
+def _part(field: str) -> str:
+    return "messages" if field.startswith(MESSAGE) else field
 
 
 def search(

@@ -10,27 +10,8 @@ from textual.screen import ModalScreen
 
 from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
+from repotrace.tui.keys import KEYS
 from repotrace.tui.lines_view import LinesView
-
-KEYS = (
-    ("n p", "next step, previous step; ↓ ↑ in the list do the same"),
-    ("j", "jump to a step by its number"),
-    ("← →", "the tab before, the tab after; 1 to 7 go to one"),
-    ("Tab", "from the list to what is shown, and back"),
-    ("l", "the list over the whole screen"),
-    ("f", "the files after this step"),
-    ("m", "mark this step, or take its mark away"),
-    ("d", "diff from the marked step to this one, or of this step"),
-    ("/", "search; again with Enter alone: the next one found"),
-    ("e E", "next step that failed, the one before"),
-    ("t T", "next step that ran tests, the one before"),
-    ("Enter", "open a folded part, a folder, a file; x opens all parts"),
-    ("r", "write the files after this step into a folder"),
-    ("y", "copy the command that shows this"),
-    ("Esc", "back to the list"),
-    ("q", "quit"),
-)
-"""Each key, or a pair of keys, with its meaning."""
 
 
 class HelpScreen(ModalScreen[None]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -14,12 +16,18 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from repotrace.errors import RepoTraceError
-from repotrace.render.blocks import Block, block_at, folded_to, segments
+from repotrace.read.playing import Marker
+from repotrace.render.blocks import Block, block_at, folded_to, marked, segments
 from repotrace.render.diffs import Line, Span
 from repotrace.render.play import problem
 
 FOLDED = 12
 """Lines that are shown of a long block until it is opened."""
+
+_SOUGHT = 2.0
+"""Seconds for which something is looked for in a view."""
+_SOUGHT_LINES = 20_000
+"""Lines of one block that are looked at for it."""
 
 _SPARED = 4
 """A block is only folded where that spares so many lines."""
@@ -50,6 +58,7 @@ class LinesView(ScrollView, can_focus=True):
         self._tops: list[int] = [0]
         self._opened: set[int] = set()
         self._folded: set[int] = set()
+        self._marker: Marker | None = None
 
     # --- What is shown ------------------------------------------------------------------------
 
@@ -62,6 +71,46 @@ class LinesView(ScrollView, can_focus=True):
         self._forget()
         self.scroll_to(0, row, animate=False, force=True)
         self._look()
+        self.refresh()
+
+    def mark(self, marker: Marker | None) -> None:
+        """Make what this finds stand out, from now on."""
+        self._marker = marker
+        self._forget()
+        self._look()
+        self.refresh()
+
+    async def seek(self) -> bool:
+        """Bring the first place into sight that stands out, unfolded; whether there is one.
+
+        It is given up after some time, and when something else is shown.
+        """
+        blocks, marker, until = self._blocks, self._marker, time.monotonic() + _SOUGHT
+        if marker is None:
+            return False
+        for number in range(len(blocks)):
+            lines = islice(_made(blocks[number], self._width), _SOUGHT_LINES)
+            for row, line in enumerate(lines):
+                if marker("".join(span.text for span in line)):
+                    self._show_line(number, row)
+                    return True
+            if number % 16 == 15:
+                await asyncio.sleep(0)
+                if self._blocks is not blocks or time.monotonic() > until:
+                    break
+        return False
+
+    def _show_line(self, number: int, row: int) -> None:
+        block = self._blocks[number]
+        if block.short is not None or (block.foldable and row >= FOLDED):
+            self._opened.add(number)
+        self._look_again(number)
+        lines = islice(_made(block, self._width), row)
+        at = self._tops[number] + len(self._strips(lines, self._width))
+        top, height = self.scroll_offset.y, self.size.height
+        if not top <= at < top + height - 1:
+            self.scroll_to(0, max(0, at - height // 3), animate=False, force=True)
+            self._look()
         self.refresh()
 
     @property
@@ -128,7 +177,9 @@ class LinesView(ScrollView, can_focus=True):
         marker = [Span(f"  ▸ {left} more lines", "cyan")]
         return self._strips([*head[:FOLDED], marker], width)
 
-    def _strips(self, lines: Iterator[Line] | Sequence[Line], width: int) -> list[Strip]:
+    def _strips(self, lines: Iterable[Line], width: int) -> list[Strip]:
+        if self._marker is not None:
+            lines = (marked(line, self._marker) for line in lines)
         return [Strip(segments(part)) for line in lines for part in folded_to(line, width)]
 
     # --- Drawing ------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from threading import Event
 from typing import ClassVar, NamedTuple
 
 from textual import work
@@ -15,17 +15,21 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 
 from repotrace.errors import RepoTraceError
-from repotrace.read.playing import PlayedRun
+from repotrace.read.playing import Findings, PlayedRun
 from repotrace.readable import one_line
 from repotrace.records.run import RunStatus
 from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
 from repotrace.render.play import problem, run_title
-from repotrace.runs.restore import folder_beside, lacking, restore_into, state_of_step
+from repotrace.runs.restore import state_of_step
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
+from repotrace.tui.keys import BINDINGS, FINDING, HINT, keys_line
 from repotrace.tui.lines_view import LinesView
+from repotrace.tui.looks import LAYOUT
+from repotrace.tui.restoring import proposed, restored
+from repotrace.tui.searching import Search, gathered
 from repotrace.tui.step_list import StepList
 from repotrace.tui.tabs import (
     BLAME,
@@ -40,10 +44,6 @@ from repotrace.tui.tabs import (
     command_for,
 )
 
-_HINT = (
-    ("n/p", "step"), ("←/→", "tab"), ("j", "jump"), ("/", "search"), ("e", "failure"),
-    ("d", "diff"), ("y", "copy"), ("?", "help"), ("q", "quit"),
-)  # fmt: skip
 _READING = "reading …"
 _SLOW = 0.2
 """Seconds after which the screen says that it is reading."""
@@ -72,47 +72,8 @@ class PlayApp(App[None]):
     """Steps through a recorded run. Nothing is executed."""
 
     ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    #body { height: 1fr; }
-    #body ScrollView { scrollbar-size-vertical: 1; }
-    #steps { width: 36%; min-width: 32; max-width: 60; border-right: solid $panel-lighten-2; }
-    #right { width: 1fr; }
-    #files { display: none; }
-    #files.shown { display: block; }
-    #view.hidden { display: none; }
-    #tree { width: 36; max-width: 50%; border-right: solid $panel-lighten-2; }
-    #content { width: 1fr; }
-    #files.narrow #tree { width: 1fr; max-width: 100%; border-right: none; }
-    #files.narrow #content { display: none; }
-    #files.narrow.reading #tree { display: none; }
-    #files.narrow.reading #content { display: block; }
-    #body.listing #right { display: none; }
-    #body.listing #steps { width: 1fr; max-width: 100%; border-right: none; }
-    #foot { height: auto; max-height: 3; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "step(1)", show=False),
-        Binding("p", "step(-1)", show=False),
-        Binding("j", "jump", show=False),
-        Binding("l", "list", show=False),
-        Binding("f", "tab('Files')", show=False),
-        Binding("q,ctrl+c", "quit", show=False),
-        Binding("ctrl+z", "suspend_process", show=False),
-        Binding("left", "turn(-1)", show=False),
-        Binding("right", "turn(1)", show=False),
-        *(Binding(str(n), f"tab_number({n})", show=False) for n in range(1, 8)),
-        Binding("slash", "search", show=False),
-        Binding("e", "failure(False)", show=False),
-        Binding("E", "failure(True)", show=False),
-        Binding("t", "test_run(False)", show=False),
-        Binding("T", "test_run(True)", show=False),
-        Binding("m", "mark", show=False),
-        Binding("d", "diff", show=False),
-        Binding("r", "restore", show=False),
-        Binding("y", "copy", show=False),
-        Binding("question_mark", "help", show=False),
-        Binding("escape", "leave", show=False),
-    ]
+    CSS = LAYOUT
+    BINDINGS: ClassVar[list[BindingType]] = [*BINDINGS]
 
     def __init__(self, run: PlayedRun, options: PlayOptions | None = None) -> None:
         super().__init__()
@@ -129,9 +90,9 @@ class PlayApp(App[None]):
         self.shown: Wanted | None = None
         """What is on the right side."""
         self._has_blame = False
-        self._announced: Line | None = None
-        self._last_search = ""
-        self._found: list[int] = []
+        self.search: Search | None = None
+        """What was searched for last."""
+        self._sought: list[str] = []
 
     def _without_colours(self) -> None:
         from textual.filter import Monochrome
@@ -154,7 +115,7 @@ class PlayApp(App[None]):
                     yield FileTree(id="tree")
                     yield LinesView(id="content")
         yield Prompt(id="prompt")
-        yield LineBar(_hint(), id="foot")
+        yield LineBar(keys_line(HINT), id="foot")
 
     @property
     def steps(self) -> StepList:
@@ -275,18 +236,25 @@ class PlayApp(App[None]):
         if shown.note:
             self.say([Span(shown.note, "yellow")])
         elif self.query_one("#foot", LineBar).text == _READING:
-            self.say(_hint())
+            self._say_nothing_else()
+        await self._look_at_found(wanted)
 
     def say(self, line: Line) -> None:
         """A message at the foot of the screen."""
         self.query_one("#foot", LineBar).show(line)
 
+    def _say_nothing_else(self) -> None:
+        """At the foot again what always stands there."""
+        if self.search is None:
+            self.say(keys_line(HINT))
+        else:
+            self.say([*self.search.told(self.place), Span("  "), *keys_line(FINDING)])
+
     # --- Moving -------------------------------------------------------------------------------
 
     def on_step_list_moved(self, event: StepList.Moved) -> None:
         """Another step."""
-        self.say(self._announced or _hint())
-        self._announced = None
+        self._say_nothing_else()
         self._show()
 
     def on_step_list_chosen(self) -> None:
@@ -355,6 +323,9 @@ class PlayApp(App[None]):
         elif self.tab == FILES and self.focused is self.content:
             files.remove_class("reading")
             self.query_one(FileTree).focus()
+        elif self.focused is self.steps and self.search is not None:
+            self._searched(None)
+            self._say_nothing_else()
         else:
             self.steps.focus()
 
@@ -406,38 +377,94 @@ class PlayApp(App[None]):
         self.query_one(Prompt).ask("search", self._search)
 
     def _search(self, text: str) -> None:
-        if text and text != self._last_search:
+        if text and (self.search is None or text != self.search.text):
             self._look_for(text)
-        elif self._last_search:
-            self._next_found()
+        else:
+            self.action_found(False)
 
     @work(exclusive=True, group="search")
     async def _look_for(self, text: str) -> None:
-        self.say([Span("searching …", "dim")])
-        found = await self._off(lambda: self.played.find(text))
-        if found is None:
+        if not len(self.played):
             return
-        self._last_search, self._found = text, found
-        self.steps.found = frozenset(found)
-        self.steps.refresh()
-        if not found:
-            self.say([Span(f"nothing found: {one_line(text, 60)}", "yellow")])
-        else:
-            self._next_found()
+        start, has_stopped = self.place, Event()
+        search = self._searched(Search(text, start, len(self.played)))
+        loop = asyncio.get_running_loop()
 
-    def _next_found(self) -> None:
-        after = [place for place in self._found if place > self.place]
-        places = after or self._found
-        if not places:
-            self.say([Span(f"nothing found: {one_line(self._last_search, 60)}", "yellow")])
+        def look() -> bool:
+            for findings in gathered(self.played.find(text, start)):
+                if has_stopped.is_set():
+                    break
+                loop.call_soon_threadsafe(self._take, search, findings)
+            return True
+
+        try:
+            whole = await self._off(look)
+        finally:
+            has_stopped.set()
+        if whole is None:
+            self._searched(None)
             return
-        at, count = self._found.index(places[0]) + 1, len(self._found)
-        text = f"{at} of {count} steps with {one_line(self._last_search, 40)} · / Enter: the next"
-        if places[0] == self.place:
-            self.say([Span(text)])
+        search.is_over = True
+        self._take(search, ())
+
+    def _searched[T: (Search, None)](self, search: T) -> T:
+        """Show this search from now on."""
+        self.search, self._sought = search, []
+        self.steps.found = search or ()
+        self.steps.refresh()
+        for view in (self.view, self.content):
+            view.mark(search.marker if search is not None else None)
+        if search is not None:
+            self._say_nothing_else()
+        return search
+
+    def _take(self, search: Search, found: Sequence[Findings]) -> None:
+        if self.search is not search:
+            return
+        for findings in found:
+            search.take(findings)
+        place = search.first()
+        if not search.has_arrived and place is not None:
+            search.has_arrived = True
+            if self.place == search.start:
+                self._show_found(place)
+        self.steps.refresh()
+        self._say_nothing_else()
+
+    def action_found(self, back: bool) -> None:
+        """To the next step in which it was found, or the one before."""
+        search = self.search
+        if search is None:
+            self.say([Span("nothing was searched for yet; / searches")])
+            return
+        place = search.next(self.place, back=back)
+        if place is None:
+            self._say_nothing_else()
         else:
-            self._announced = [Span(text)]
-            self.steps.place = places[0]
+            self._show_found(place)
+
+    def _show_found(self, place: int) -> None:
+        assert self.search is not None
+        tabs = [tab for tab in self.search.tabs(place) if tab in self.tabs]
+        self._sought = sorted(tabs, key=lambda tab: tab != self.tab)
+        if tabs and self.tab not in tabs:
+            self.tab = self._sought[0]
+        if place == self.place:
+            self._say_nothing_else()
+            self._show(stay=True)
+        else:
+            self.steps.place = place
+
+    async def _look_at_found(self, wanted: Wanted) -> None:
+        """Bring it into sight, if need be in another tab."""
+        view = self.content if wanted.tab == FILES else self.view
+        if wanted.tab not in self._sought or await view.seek():
+            self._sought = []
+        else:
+            self._sought.remove(wanted.tab)
+            if self._sought:
+                self.tab = self._sought[0]
+                self._show()
 
     # --- Doing --------------------------------------------------------------------------------
 
@@ -478,25 +505,16 @@ class PlayApp(App[None]):
             self._restore(state_id, quality, text)
 
         question = f"write the files after step {number} into"
-        beside = folder_beside(Path(run.workspace or Path.cwd()), f"{run.id}-step-{number}")
-        self.query_one(Prompt).ask(question, then, given=str(beside))
+        self.query_one(Prompt).ask(question, then, given=str(proposed(run, number)))
 
     @work(exclusive=True, group="restore")
     async def _restore(self, state_id: str, quality: str, text: str) -> None:
         if not text:
             return
-        store, folder = self.played.store, Path(text).expanduser()
-        done = await self._off(lambda: restore_into(store, state_id, folder))
-        if done is None:
-            return
-        found = await self._off(lambda: lacking(store, self.played.run, state_id))
-        left_out = found.not_captured if found is not None else ()
-        count = "1 file" if len(done.written) == 1 else f"{len(done.written)} files"
-        doubts = "" if quality == "exact" else f", which are {quality}"
-        without = f", without {len(left_out)} paths that no state holds" if left_out else ""
-        self.say(
-            [Span(f"wrote {one_line(str(folder))}", "green"), Span(f"  {count}{doubts}{without}")]
-        )
+        store, run = self.played.store, self.played.run
+        line = await self._off(lambda: restored(store, run, state_id, quality, text))
+        if line is not None:
+            self.say(line)
 
     def action_copy(self) -> None:
         """Copy the command that shows this."""
@@ -529,7 +547,3 @@ class PlayApp(App[None]):
             self._show(stay=True)
         if self.played.run.status != RunStatus.RUNNING:
             self.say([Span(f"the run has ended: {one_line(self.played.run.status)}")])
-
-
-def _hint() -> Line:
-    return [part for key, word in _HINT for part in (Span(f" {key}", "bold"), Span(f" {word} "))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -62,7 +62,7 @@ class StepList(ScrollView, can_focus=True):
         """Numbers of steps that broke a test."""
         self.branched: Collection[int] = ()
         """Numbers of steps from which other runs went on."""
-        self.found: Collection[int] = ()
+        self.found: Container[int] = ()
         """Places of the steps in which something was found."""
 
     # --- Moving -------------------------------------------------------------------------------

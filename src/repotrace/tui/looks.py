@@ -1,0 +1,22 @@
+"""How the screen is laid out and coloured."""
+
+from __future__ import annotations
+
+LAYOUT = """
+#body { height: 1fr; }
+#body ScrollView { scrollbar-size-vertical: 1; }
+#steps { width: 36%; min-width: 32; max-width: 60; border-right: solid $panel-lighten-2; }
+#right { width: 1fr; }
+#files { display: none; }
+#files.shown { display: block; }
+#view.hidden { display: none; }
+#tree { width: 36; max-width: 50%; border-right: solid $panel-lighten-2; }
+#content { width: 1fr; }
+#files.narrow #tree { width: 1fr; max-width: 100%; border-right: none; }
+#files.narrow #content { display: none; }
+#files.narrow.reading #tree { display: none; }
+#files.narrow.reading #content { display: block; }
+#body.listing #right { display: none; }
+#body.listing #steps { width: 1fr; max-width: 100%; border-right: none; }
+#foot { height: auto; max-height: 3; }
+"""

@@ -1,0 +1,27 @@
+"""Writing the files after a step into a folder that somebody named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repotrace.readable import one_line
+from repotrace.records.run import Run
+from repotrace.render.diffs import Line, Span
+from repotrace.runs.restore import folder_beside, lacking, restore_into
+from repotrace.storage import Store
+
+
+def proposed(run: Run, number: int) -> Path:
+    """Where the files after a step would go."""
+    return folder_beside(Path(run.workspace or Path.cwd()), f"{run.id}-step-{number}")
+
+
+def restored(store: Store, run: Run, state_id: str, quality: str, text: str) -> Line:
+    """Write them, and say what was written. Raises RepoTraceError where that cannot be."""
+    folder = Path(text).expanduser()
+    done = restore_into(store, state_id, folder)
+    left_out = lacking(store, run, state_id).not_captured
+    count = "1 file" if len(done.written) == 1 else f"{len(done.written)} files"
+    doubts = "" if quality == "exact" else f", which are {quality}"
+    without = f", without {len(left_out)} paths that no state holds" if left_out else ""
+    return [Span(f"wrote {one_line(str(folder))}", "green"), Span(f"  {count}{doubts}{without}")]

@@ -27,7 +27,7 @@ def runs_delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete runs with all their records and files"""
-    opened = open_runs(ctx)
+    opened = open_runs(ctx, tell=False)
     found = {run.id: run for run in (the_run(opened, ref) for ref in runs)}
     if not yes:
         _ask(list(found.values()))

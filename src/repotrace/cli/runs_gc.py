@@ -40,7 +40,7 @@ def runs_gc(
     now = datetime.now(UTC)
     before = moment_given(older_than, now) if older_than is not None else None
     limit = _bytes(max_size)
-    opened = open_runs(ctx)
+    opened = open_runs(ctx, tell=False)
     done = clean(opened.store, now=now, before=before, max_size=limit, dry_run=dry_run)
     opened.store.close()
     if done.problem is not None:

@@ -27,6 +27,7 @@ from generating import (
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from repotrace.config import UserRule
 from repotrace.generator import Reproduction, generate_test, write_test
 from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, Signature, Termination
@@ -415,6 +416,17 @@ def test_a_command_that_runs_all_tests_does_not_run_its_own(tmp_path: Path) -> N
         "whole_again": "passed",
         "by_hand": "passed",
     }
+
+
+def test_what_the_settings_call_volatile_may_differ(tmp_path: Path) -> None:
+    source = 'import random\nprint("order #%d" % random.randrange(10**9))\nprint("{}")\n1 / 0\n'
+    tmp_path.joinpath("app.py").write_text(source.format("one"))
+    run = capture(["python", "app.py"], tmp_path)
+    rules = [UserRule("order", r"^ORDER #\d+$", r"\g<0>"), UserRule("order", r"order #\d+$", "#N")]
+    test = write_test(reproduction(run), tmp_path / "test_order.py", user_rules=rules)
+    assert outcome(test, cwd=tmp_path)[0] == "passed"
+    tmp_path.joinpath("app.py").write_text(source.format("two"))
+    assert outcome(test, cwd=tmp_path)[0] == "failed"
 
 
 def test_where_the_layout_depends_on_a_path_the_signature_counts(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def generate(
             match_output=not exit_code_only,
             exact=exact,
             expect=expect,
+            user_rules=opened.settings.normalize,
         )
         say(source.rstrip("\n"))
     else:
@@ -59,6 +60,7 @@ def generate(
             exact=exact,
             expect=expect,
             overwrite=overwrite,
+            user_rules=opened.settings.normalize,
         )
         say(f"wrote {written}")
     note(describe(report, expect))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from repotrace.config import UserRule
 from repotrace.generator.embedded import replaced
 from repotrace.normalize import masks_for, normalize
 from repotrace.records.command import CommandRun, Output, Places, Termination
@@ -64,6 +65,8 @@ class Expectation:
     """The folders, by field of `Places`, that are masked in the output."""
     terminal: Pairs = ()
     """Masks to apply before the folders'."""
+    own: Pairs = ()
+    """Masks of the project's own, to apply between these two."""
     masks: Pairs = ()
     """Masks to apply after them."""
     traits: tuple[str, ...] = ()
@@ -75,20 +78,22 @@ class Expectation:
 
     @property
     def masked(self) -> bool:
-        return bool(self.places or self.terminal or self.masks)
+        return bool(self.places or self.terminal or self.own or self.masks)
 
     @property
     def shortened(self) -> bool:
         return any(stream.lines is not None for stream in self.streams)
 
 
-def expectation_of(run: CommandRun, *, match_output: bool, exact: bool) -> Expectation:
+def expectation_of(
+    run: CommandRun, *, match_output: bool, exact: bool, user_rules: Sequence[UserRule] = ()
+) -> Expectation:
     """What a test of `run` compares. `exact`: every byte, nothing masked."""
     if not match_output:
         stdout, stderr = (_verbatim(run, name, Check.NONE) for name in STREAMS)
         return Expectation(stdout, stderr)
     check = Check.BEGINNING if is_hang(run) else Check.EQUAL
-    masking = _Masking(run)
+    masking = _Masking(run, user_rules)
     if exact or not masking.needed:
         streams = [_verbatim(run, name, check) for name in STREAMS]
         return Expectation(*_merged(run, streams))
@@ -102,6 +107,7 @@ def expectation_of(run: CommandRun, *, match_output: bool, exact: bool) -> Expec
         stderr,
         places=tuple(masking.places) if _any_compared(streams) else (),
         terminal=tuple(masking.terminal) if _any_compared(streams) else (),
+        own=tuple(masking.own) if _any_compared(streams) else (),
         masks=tuple(masking.masks) if _any_compared(streams) else (),
         traits=traits,
     )
@@ -151,13 +157,13 @@ def as_literal_value(text: str) -> str | bytes:
 class _Masking:
     """The few masks that the output of one run needs, and the output behind them."""
 
-    def __init__(self, run: CommandRun) -> None:
+    def __init__(self, run: CommandRun, user_rules: Sequence[UserRule]) -> None:
         self._run = run
         places = places_of(run)
         kept = {name: _kept(output) for name, output in _outputs(run)}
         rules: set[str] = set()
         for data, _ in kept.values():
-            rules |= normalize(data, places).rules
+            rules |= normalize(data, places, user_rules).rules
         rules.discard("redaction")
         self.needed = bool(rules)
         self.places = [name for name in PLACE_NAMES if name in rules]
@@ -165,7 +171,9 @@ class _Masking:
         texts = [as_text(strip_digests(data)) for data, _ in kept.values()]
         self.terminal = _firing(masks_for(rules & _TERMINAL_RULES), texts)
         self._visible = [_applied(self.terminal, text) for text in texts]
-        bare = [replaced(text, self._folders) for text in self._visible]
+        own = [(f"(?m){rule.pattern}", rule.replacement) for rule in user_rules]
+        self.own = _firing(own, self._visible)
+        bare = [replaced(_applied(self.own, text), self._folders) for text in self._visible]
         self.masks = _firing(masks_for(rules - _TERMINAL_RULES), bare)
         self._texts = {
             name: _applied(self.masks, text) for name, text in zip(kept, bare, strict=True)

@@ -97,6 +97,9 @@ def _constants(needs: Needs, parts: Parts) -> list[str]:
     if expectation.terminal:
         more.append("# What a terminal would have shown, before anything else is masked.")
         more.append(pairs_assignment("TERMINAL", expectation.terminal))
+    if expectation.own:
+        more.append("# What the settings of the project say may differ.")
+        more.append(pairs_assignment("OWN_MASKS", expectation.own))
     if expectation.masks:
         more.append("# What differs from run to run.")
         more.append(pairs_assignment("MASKS", expectation.masks))

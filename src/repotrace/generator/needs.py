@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Literal
 
+from repotrace.config import UserRule
 from repotrace.generator.expectation import (
     PLACE_NAMES,
     Expectation,
@@ -131,6 +133,7 @@ def needs_of(
     match_output: bool,
     exact: bool,
     expect: Expect,
+    user_rules: Sequence[UserRule] = (),
 ) -> Needs:
     """What a test of `reproduction` at `path` takes (None: nobody knows where it will be)."""
     run = reproduction.recorded
@@ -144,7 +147,9 @@ def needs_of(
         expect=expect,
         match_output=match_output,
         exact=exact,
-        expectation=expectation_of(run, match_output=match_output, exact=exact),
+        expectation=expectation_of(
+            run, match_output=match_output, exact=exact, user_rules=user_rules
+        ),
         where=whereabouts(run, path),
         command=command,
         stdin=stdin,

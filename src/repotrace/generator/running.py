@@ -345,6 +345,8 @@ def _masked(needs: Needs, parts: Parts) -> None:
     ]
     if expectation.terminal:
         lines += _substitutions("TERMINAL")
+    if expectation.own:
+        lines += _substitutions("OWN_MASKS")
     if expectation.places:
         parts.use("os")
         _copy_replaced(parts)

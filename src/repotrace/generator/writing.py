@@ -6,9 +6,11 @@ import ast
 import keyword
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from repotrace.config import UserRule
 from repotrace.errors import ReportExists, RepoTraceError
 from repotrace.generator.expectation import Check
 from repotrace.generator.module import source_of
@@ -33,6 +35,7 @@ def generate_test(
     exact: bool = False,
     expect: Literal["failure", "fixed"] = "failure",
     path: Path | str | None = None,
+    user_rules: Sequence[UserRule] = (),
 ) -> str:
     """The source of a standalone pytest test for `source`.
 
@@ -40,7 +43,8 @@ def generate_test(
     volatile in its output left aside; with `expect="fixed"` it passes once the command no
     longer fails. Without `match_output` only the exit code counts; with `exact` every byte
     of the output. `path`: where the file will be, from which the test finds the folder to
-    run in. `function_name` is by default `test_regression_<id>`.
+    run in. `function_name` is by default `test_regression_<id>`. `user_rules`: what may differ
+    beyond that, as in the settings of the project.
 
     Raises NoCommand if `source` holds no command, InvalidTestName (both are ValueErrors),
     TypeError for another source, RepoTraceError if there is nothing that a test could check.
@@ -52,6 +56,7 @@ def generate_test(
         match_output=match_output,
         exact=exact,
         expect=expect,
+        user_rules=user_rules,
     )
     _check_checkable(needs)
     name = function_name if function_name is not None else _default_name(reproduction)
@@ -79,6 +84,7 @@ def write_test(
     exact: bool = False,
     expect: Literal["failure", "fixed"] = "failure",
     overwrite: bool = False,
+    user_rules: Sequence[UserRule] = (),
 ) -> Path:
     """Write `generate_test` to `path`, at once, making its folders. Returns the path.
 
@@ -93,6 +99,7 @@ def write_test(
         exact=exact,
         expect=expect,
         path=destination,
+        user_rules=user_rules,
     )
     try:
         write_document(destination, text, overwrite=overwrite)

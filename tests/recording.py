@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from repotrace.readable import shell_line
 from repotrace.records.command import CommandRun, Output, Termination
 from repotrace.records.events import Event
 from repotrace.records.run import (
@@ -22,7 +23,6 @@ from repotrace.records.run import (
     StepCommand,
     TestOutcome,
 )
-from repotrace.records.trace import command_line
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RUN = "r0123456789ab"
@@ -256,7 +256,7 @@ def step_commands(
         run_id=RUN,
         step_id=draw(owner),
         command=command,
-        command_line=command_line(command),
+        command_line=shell_line(command),
         timestamp=NOON + timedelta(seconds=number),
         duration=command.duration,
         exit_code=command.exit_code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -52,6 +53,22 @@ def test_a_command_is_kept_with_all_that_it_printed(project: Project) -> None:
     assert "REPOTRACE_RUN" not in command.command.env
     assert "repotrace" not in command.command.env.get("PYTHONPATH", "")
     assert (summed.description, summed.status) == ("sum", "completed")
+
+
+def test_a_command_is_told_as_a_shell_reads_it(project: Project) -> None:
+    argv = [sys.executable, "-c", "print('a  b', 1)", "", "it's", "$HOME", "two\nlines"]
+
+    @trace_agent
+    def agent() -> None:
+        run_command(argv)
+
+    agent()
+    (step,) = project.steps()
+    (command,) = project.store.runs.commands(step.run_id, step.id)
+    for line in (command.command_line, step.description, step.input_context):
+        assert line is not None
+        read = ["bash", "-c", f"printf '%s\\0' {line}"]
+        assert subprocess.check_output(read).decode().split("\0")[:-1] == argv
 
 
 def test_a_command_works_outside_of_an_agent(project: Project) -> None:

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import threading
 import time
 import weakref
@@ -204,7 +205,7 @@ class _Step:
             "source": "pytest",
             "external_id": self.id,
             "step_type": "test",
-            "description": " ".join(self._argv)[:200],
+            "description": shlex.join(self._argv)[:200],
         }
         self._writer.write("step_started", step, self._started)
 

@@ -93,11 +93,11 @@ def _run(
     reason: str | None,
     retry_of: object,
 ) -> CommandResult:
+    from repotrace.readable import shell_line, shell_word
     from repotrace.records.command import CommandSpec
-    from repotrace.records.trace import command_line
 
     command_id = new_id()
-    line = command if isinstance(command, str) else " ".join(command)
+    line = command if isinstance(command, str) else " ".join(map(shell_word, command))
     span = Span(name or line, kind, line, reason, retry_of)
     with span:
         spec = CommandSpec(
@@ -114,7 +114,7 @@ def _run(
         span.output = result.run.stdout.text + result.run.stderr.text
         _record(span, result.run, command_id, is_test=kind == "test")
         if name is None:
-            span.set(command=command_line(result.run))
+            span.set(command=shell_line(result.run))
         return result
 
 

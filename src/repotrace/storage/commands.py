@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from repotrace.readable import shell_line
 from repotrace.records.command import CommandRun, Output
-from repotrace.records.trace import STREAMS, command_line
+from repotrace.records.trace import STREAMS
 from repotrace.storage.rows import Unusable, integer
 from repotrace.storage.texts import Cell, read, read_json, to_json
 
@@ -33,7 +34,7 @@ def command_facts(data: Mapping[str, Any]) -> dict[str, Any]:
     except (ValidationError, ValueError) as error:
         raise Unusable("an unreadable command") from error
     kept = run.model_dump(mode="json", exclude_defaults=True)
-    facts: dict[str, Any] = {"command_line": command_line(run), "duration": run.duration}
+    facts: dict[str, Any] = {"command_line": shell_line(run), "duration": run.duration}
     for stream in STREAMS:
         output: Output = getattr(run, stream)
         for end in ("head", "tail"):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 SHARED = Path(__file__).parents[2] / "shared" / "agents"
+SCENARIO = SHARED / "scenario.json"
 PATIENCE = 60.0
 
 
@@ -70,7 +71,7 @@ class Session:
     home: Path
 
 
-PROMPT = json.loads((SHARED / "scenario.json").read_text())["prompt"] if SHARED.is_dir() else ""
+PROMPT = json.loads(SCENARIO.read_text())["prompt"] if SHARED.is_dir() else ""
 
 
 def environment(lab: Lab, home: Path) -> dict[str, str]:
@@ -200,13 +201,19 @@ _OPENCODE = """\
 
 @contextmanager
 def scripted_model(
-    lab: Lab, agent: str, repository: Path, log: Path, faults: str | None
+    lab: Lab,
+    agent: str,
+    repository: Path,
+    log: Path,
+    faults: str | None = None,
+    scenario: Path = SCENARIO,
 ) -> Iterator[int]:
     """The port of a model that plays the scenario."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     words = ["--profile", agent, "--cwd", str(repository), "--port", str(port), "--log", str(log)]
+    words += ["--scenario", str(scenario)]
     if faults is not None:
         words += ["--faults", str(SHARED / "faults" / f"{faults}.json")]
     server = subprocess.Popen([lab.server, SHARED / "scripted_llm.py", *words])
@@ -233,6 +240,7 @@ def drive(
     record: tuple[str, ...] | None = None,
     faults: str | None = None,
     hooks: str | None = None,
+    scenario: Path = SCENARIO,
 ) -> Session:
     """Have the agent work in a new repository in `folder`, under `repotrace record` if its options
     are given; with our hooks, by the name that they are installed by."""
@@ -255,7 +263,7 @@ def drive(
     git("commit", "-q", "-m", "Export invoices with due dates")
     first = git("rev-parse", "HEAD").strip()
     log = folder / "llm.jsonl"
-    with scripted_model(lab, agent, repository, log, faults) as port:
+    with scripted_model(lab, agent, repository, log, faults, scenario) as port:
         words, variables = command(lab, agent, home, port)
         if hooks is not None:
             install = [sys.executable, "-m", "repotrace", "hooks", "install", hooks, "--user"]

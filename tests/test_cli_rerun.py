@@ -137,7 +137,19 @@ def test_a_work_tree_of_the_repository(repotrace: Shell, tmp_path: Path) -> None
     assert "days=365" in plain_git(folder, "diff")
     again = repotrace("rerun", "--from-step", str(number), *arguments)
     assert again.returncode == 2
-    assert b"Git makes no work tree" in again.stderr
+    assert b"is not empty" in again.stderr
+    # The branch stays when the work tree goes, and its name may be none for a branch.
+    plain_git(repotrace.cwd, "worktree", "remove", "--force", str(folder))
+    plain_git(repotrace.cwd, "checkout", "-q", "--detach")
+    status = plain_git(repotrace.cwd, "status", "--short")
+    for place, branch in (
+        (folder, "repotrace/tree-2"),
+        (tmp_path / "a b~ü..x.lock", "repotrace/a-b-ü-x"),
+    ):
+        arguments[1] = str(place)
+        assert repotrace("rerun", "--from-step", str(number), *arguments).returncode == 0
+        assert plain_git(place, "branch", "--show-current").strip() == branch
+    assert plain_git(repotrace.cwd, "status", "--short") == status
 
 
 def test_a_checkpoint_names_the_step(repotrace: Shell) -> None:
@@ -160,8 +172,14 @@ def test_what_cannot_be_done_is_said(repotrace: Shell, tmp_path: Path) -> None:
         (["--from-step", "1", "--agent-cmd", "'"], "no line of shell"),
         (["--from-step", "1", "--agent-cmd", " "], "is empty"),
         (["--from-step", "1", "--agent-cmd", "x", "--modify-prompt", "y"], "not take the prompt"),
-        (["--from-step", "1", "--into", str(tmp_path / "full"), "--execute"], "not empty"),
-    ]
+        (["--from-step", "1", "--into", str(tmp_path / "full")], "not empty"),
+        (["--from-step", "1", "--into", "sub/new", "--execute"], "lies in the work tree"),
+        (["--from-step", "1", "--agent-cmd", "sh -c 'mini -t {prompt}'"], 'agent "$1"'),
+        (["--from-step", "1", "--prompt-file", str(tmp_path / "long")], "131,071"),
+        (["--from-step", "0", "--prompt-file", str(tmp_path / "full" / "file"), "--execute"],
+         "there is no prompt"),
+    ]  # fmt: skip
+    (tmp_path / "long").write_text("word " * 30_000)
     for arguments, said in cases:
         done = repotrace("rerun", "latest", *arguments)
         assert (done.returncode, said in done.stderr.decode()) == (2, True), done.stderr.decode()
@@ -237,13 +255,52 @@ def test_the_command_of_an_agent_that_is_known(store: Store, tmp_path: Path) -> 
         [
             "Fix it",
             "Be kind.",
-            "What has been done so far; the files are as these steps left them:\n"
-            f"1. {kept.runs.step(run.id, 1).description}",
+            "What has been done so far; the files are as these steps left them. Go on:\n"
+            f"1. {kept.runs.step(run.id, 1).description} +1 -0",
         ]
     )
     # Without a change, what was recorded is simply done again.
     assert plan_rerun(kept, run, 1).argv == ("sh", "-c", "echo hi > new.txt")
     assert plan_rerun(kept, run, 0, prompt="Another task").prompt == "Another task"
+
+
+def test_the_prompt_tells_what_was_done_and_why(repotrace: Shell) -> None:
+    store = store_of(repotrace)
+    run = store.runs.get("latest")
+    plan = plan_rerun(store, run, 11, modify_prompt=HINT)
+    task, hint, account = plan.prompt.split("\n\n")
+    assert (task, hint) == (TASK, HINT)
+    lines = account.splitlines()
+    assert [line.partition(".")[0] for line in lines[1:]] == ["3", "5", "7", "9", "11"]
+    edit, test = lines[-2:]
+    assert edit == (
+        "9. edit billing/terms.py +1 -1; because: 29 February does not exist in the next year."
+        " I'll add 365 days instead."
+    )
+    assert test.endswith(
+        " -m pytest -q` → 1 of 6 tests failed:"
+        " tests/test_reminders.py::Reminders::test_yearly_over_a_leap_day; because: Now the tests."
+    )
+    # The agent's own span is made of all the others: its end is theirs.
+    whole = plan_rerun(store, run, 1)
+    assert "15. run the tests" in whole.prompt
+    assert "1. invoice_agent" not in whole.prompt
+    assert "in the original" not in repotrace("rerun", "--from-step", "1").stdout.decode()
+
+
+def test_the_prompt_is_one_word_wherever_it_stands(repotrace: Shell, tmp_path: Path) -> None:
+    nasty = 'say "it\'s" $(touch pwned) `touch pwned` {prompt} \\n\nsecond line 🎉'
+    (tmp_path / "prompt").write_text(nasty)
+    code = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    cmd = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} --task={{prompt}} {{prompt}}"
+    arguments = ["--from-step", "0", "--prompt-file", str(tmp_path / "prompt"), "--agent-cmd", cmd]
+    said = repotrace("rerun", *arguments).stdout.decode()
+    assert "--task={prompt}' {prompt}\n" in said.replace("--task={prompt} {", "--task={prompt}' {")
+    done = repotrace("rerun", *arguments, "--execute", "--json")
+    assert json.loads(done.stderr.splitlines()[-1]) == [f"--task={nasty}", nasty]
+    told = json.loads(done.stdout)
+    assert (told["executed"], told["exit_code"]) == (True, 0)
+    assert not list(tmp_path.rglob("pwned"))
 
 
 def test_the_library(repotrace: Shell, tmp_path: Path, monkeypatch: Any) -> None:

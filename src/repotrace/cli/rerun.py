@@ -172,14 +172,19 @@ def _describe(plan: Plan) -> None:
     for line in readable(plan.prompt).split("\n"):
         say(f"  {line}" if line else "")
     say(f"command   $ {one_line(plan.command, 2000)}" if plan.argv else f"command   {plan.problem}")
-    if plan.remaining:
-        say(f"in the original {len(plan.remaining)} steps follow:")
-        for step in plan.remaining[:_SHOWN]:
+    remaining = [step for step in plan.remaining if step.step_number not in plan.within]
+    if remaining:
+        number = len(remaining)
+        say(f"in the original {number} step{'s follow' if number > 1 else ' follows'}:")
+        for step in remaining[:_SHOWN]:
             say(f"  {step.step_number:>3}  {step.step_type}  {one_line(step.description, 100)}")
-        if len(plan.remaining) > _SHOWN:
-            say(f"       and {len(plan.remaining) - _SHOWN} more")
+        if number > _SHOWN:
+            say(f"       and {number - _SHOWN} more")
     say()
-    say("nothing was done; do it with: --execute" if plan.argv else "say the command: --agent-cmd")
+    if plan.argv:
+        say("nothing was done; do it with: --execute")
+    else:
+        say("nothing was done; say the command with: --agent-cmd '… {prompt} …'")
 
 
 # --- Doing it -----------------------------------------------------------------------------------

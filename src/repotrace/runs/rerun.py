@@ -8,7 +8,9 @@ the agent there. The user's own tree is never touched.
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from repotrace.runs.moving import Moving, environments_of
 from repotrace.runs.restore import (
     clear_folder,
     folder_beside,
+    is_empty_folder,
     lacking,
     restore_into,
     state_of_step,
@@ -35,13 +38,24 @@ from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
 from repotrace.storage.consent import foreign_run, permit_run, workspace_here
-from repotrace.system.branching import remove_worktree, repository_of, worktree_without_files
+from repotrace.system.branching import (
+    branches_of,
+    free_branch,
+    remove_worktree,
+    repository_of,
+    worktree_without_files,
+)
 
 if TYPE_CHECKING:
     from repotrace.runs.record import Recorded, Recording
 
 PROMPT = "{prompt}"
 """Stands for the prompt in a command."""
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
+_SCRIPT_FOLLOWS = re.compile(r"-[a-z]*c")
+_LONGEST_ARGUMENT = 131_072
+"""Bytes that are too many for one argument on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +76,20 @@ class Plan:
     before: ExecutionStep | None
     """The step itself; None for 0."""
     remaining: tuple[ExecutionStep, ...]
-    """The steps that follow in the original."""
+    """The steps that follow in the original, by their numbers."""
+    within: frozenset[int]
+    """The numbers of those of them that the step is made of: they are done."""
     modification: str | None
     prompt: str
     """What the agent is told: the task with the modification, and what was done before."""
     argv: tuple[str, ...]
     """The command; empty where none is known, and `problem` says why."""
+    command: str
+    """It as a line of shell, with `{prompt}` for the prompt."""
     problem: str | None
     folder: Path
     branch: str | None = None
     """Of a work tree of the user's repository; None for a folder apart."""
-
-    @property
-    def command(self) -> str:
-        """The command as a line of shell, with the prompt short."""
-        words = [PROMPT if word == self.prompt else word for word in self.argv]
-        return shlex.join(words).replace(f"'{PROMPT}'", PROMPT)
 
 
 def plan_rerun(
@@ -97,7 +109,8 @@ def plan_rerun(
     in which `{prompt}` stands for both and for what was done before; by default the command that
     the run was recorded with, or what is known of its agent.
 
-    Raises RunNotFound for a step that is not there, RepoTraceError if its files were not kept.
+    Raises RunNotFound for a step that is not there, RepoTraceError if its files were not kept, for
+    a folder that is in use or within the work tree, and for a command that makes no sense.
     """
     known = state_of_step(store, run, step)
     assert known.state_id is not None
@@ -106,13 +119,24 @@ def plan_rerun(
     workspace = Path(run.workspace) if run.workspace else None
     beside = workspace_here(store, run) or workspace_for(Path.cwd(), os.environ)
     missed = lacking(store, run, known.state_id)
-    within = parts_of(steps, step)
     account = account_of(store, run, step)
     task = prompt if prompt is not None else run.task or ""
     told = _prompt(task, modify_prompt, account, known)
     is_changed = modify_prompt is not None or prompt is not None
-    argv, problem = _command(run, told, agent_cmd, is_changed=is_changed)
-    folder = into or _folder_beside(beside, run, step)
+    words, problem = _command(run, agent_cmd, is_changed=is_changed)
+    if words and not told and any(PROMPT in word for word in words):
+        words, problem = [], "there is no prompt: the run has no task, and none was given"
+    repository = find_repository(workspace) if worktree and workspace is not None else None
+    if worktree and (repository is None or run.base_commit is None):
+        raise RepoTraceError(
+            "The run worked in no git repository that is here.", hint="Leave out --worktree."
+        )
+    branches = branches_of(repository) if repository is not None else frozenset()
+    if into is None:
+        folder = _folder_beside(beside, run, step, branches)
+    else:
+        folder = Path(os.path.abspath(into))  # noqa: PTH100 - keeps links as they are
+        _refuse(folder, [place for place in (workspace, beside) if place is not None])
     return Plan(
         run=run,
         step=step,
@@ -122,13 +146,15 @@ def plan_rerun(
         not_captured=tuple(item.path for item in missed.not_captured),
         linked=tuple(environments_of(workspace)) if workspace else (),
         before=next((s for s in steps if s.step_number == step), None),
-        remaining=tuple(s for s in steps if s.step_number > step and s.step_number not in within),
+        remaining=tuple(s for s in steps if s.step_number > step),
+        within=frozenset(parts_of(steps, step)),
         modification=prompt if prompt is not None else modify_prompt,
         prompt=told,
-        argv=tuple(argv),
+        argv=_with_prompt(words, told),
+        command=shlex.join(words).replace(f"'{PROMPT}'", PROMPT),
         problem=problem,
-        folder=Path(os.path.abspath(folder)),  # noqa: PTH100 - keeps links as they are
-        branch=f"repotrace/{os.path.basename(folder)}" if worktree else None,  # noqa: PTH119
+        folder=folder,
+        branch=free_branch(f"repotrace/{folder.name}", branches) if worktree else None,
     )
 
 
@@ -154,10 +180,8 @@ def _prompt(task: str, modification: str | None, account: Sequence[str], known: 
     return "\n\n".join(part for part in parts if part)
 
 
-def _command(
-    run: Run, prompt: str, agent_cmd: str | None, *, is_changed: bool
-) -> tuple[list[str], str | None]:
-    """The words of the command; or none, and why."""
+def _command(run: Run, agent_cmd: str | None, *, is_changed: bool) -> tuple[list[str], str | None]:
+    """The words of the command, with `PROMPT` for the prompt; or none, and why."""
     if agent_cmd is not None:
         try:
             words = shlex.split(agent_cmd)
@@ -172,7 +196,8 @@ def _command(
                 "The command of the agent does not take the prompt.",
                 hint=f"Write {PROMPT} where it belongs: --agent-cmd 'mini --yolo -t {PROMPT}'",
             )
-        return [word.replace(PROMPT, prompt) for word in words], None
+        _refuse_scripts(words)
+        return words, None
     recorded = run.attributes.get("command")
     if isinstance(recorded, list) and recorded and all(isinstance(w, str) for w in recorded):
         words = list(map(str, recorded))
@@ -180,24 +205,59 @@ def _command(
             n for n, word in enumerate(words) if run.task and word.strip() == run.task.strip()
         ]
         if places:
-            words[places[-1]] = prompt
+            words[places[-1]] = PROMPT
             return words, None
         if not is_changed:
             return words, None
     headless = agent_named(run.agent).headless if run.agent in AGENTS else ()
     if headless:
-        return [word.replace(PROMPT, prompt) for word in headless], None
+        return list(headless), None
     name = f"of {run.agent}" if run.agent else "of this run"
     return [], f"nobody knows how the agent {name} takes a prompt"
 
 
-def _folder_beside(workspace: Path, run: Run, step: int) -> Path:
-    """A new folder beside the workspace, so that it is in nobody's work tree."""
+def _refuse_scripts(words: Sequence[str]) -> None:
+    """Raises RepoTraceError for a prompt within a line that a shell would read as its own."""
+    for number, word in enumerate(words[1:], 1):
+        is_script = _SCRIPT_FOLLOWS.fullmatch(words[number - 1]) is not None
+        if is_script and PROMPT in word and _SHELLS & {Path(w).name for w in words[:number]}:
+            raise RepoTraceError(
+                "A shell would take the prompt for commands.",
+                hint=f"Hand it over as an argument: sh -c 'agent \"$1\"' sh {PROMPT}",
+            )
+
+
+def _with_prompt(words: Sequence[str], prompt: str) -> tuple[str, ...]:
+    argv = tuple(word.replace(PROMPT, prompt) for word in words)
+    longest = max((len(os.fsencode(word)) for word in argv), default=0)
+    if sys.platform == "linux" and longest >= _LONGEST_ARGUMENT:
+        raise RepoTraceError(
+            f"The prompt is too long for a command line: {longest:,} bytes of"
+            f" {_LONGEST_ARGUMENT - 1:,}.",
+            hint="Put it into a file of the repository, and name the file in a short prompt.",
+        )
+    return argv
+
+
+def _folder_beside(workspace: Path, run: Run, step: int, branches: frozenset[str]) -> Path:
+    """A new folder beside the workspace, so that it is in nobody's work tree; not called like
+    one of the branches."""
     usual = folder_beside(workspace, f"{run.id}-step-{step}")
     folder, number = usual, 2
-    while os.path.lexists(folder):
+    while os.path.lexists(folder) or f"repotrace/{folder.name}" in branches:
         folder, number = usual.with_name(f"{usual.name}-{number}"), number + 1
     return folder
+
+
+def _refuse(folder: Path, places: Sequence[Path]) -> None:
+    """Raises RepoTraceError for a folder that is in use, or within one of the work trees."""
+    real = Path(os.path.realpath(folder))
+    for place in places:
+        if real.is_relative_to(os.path.realpath(place)):
+            raise RepoTraceError(
+                f"{folder} lies in the work tree {place}.", hint="Name a folder outside of it."
+            )
+    is_empty_folder(folder)
 
 
 # --- Carrying it out ----------------------------------------------------------------------------
@@ -220,11 +280,8 @@ def prepared(store: Store, plan: Plan) -> Iterator[None]:
     with ExitStack() as undo:
         if plan.branch is not None:
             commit = plan.run.base_commit
-            if repository is None or commit is None:
-                raise RepoTraceError(
-                    "The run worked in no git repository that is here.",
-                    hint="Leave out --worktree.",
-                )
+            assert repository is not None
+            assert commit is not None
             with worktree_without_files(repository, plan.folder, plan.branch, commit):
                 undo.callback(_take_back, plan, repository, existed=existed)
                 restore_into(store, plan.known.state_id, plan.folder)

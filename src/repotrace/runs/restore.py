@@ -119,7 +119,7 @@ def restore_into(
     """
     plan = _plan(_Part(), _part(store.snapshots, state_id, paths or PathFilter()), PathFilter())
     _refuse_odd(plan.written | plan.folders)
-    existed = _is_empty_folder(folder)
+    existed = is_empty_folder(folder)
     result = Restored(folder, state_id, _texts(plan.written), ())
     if dry_run:
         return result
@@ -286,7 +286,7 @@ def _refuse_odd(paths: Iterable[bytes]) -> None:
             raise RepoTraceError(f"The state holds {_shown(path)}, which may not be written.")
 
 
-def _is_empty_folder(folder: Path) -> bool:
+def is_empty_folder(folder: Path) -> bool:
     """Whether the folder exists. Raises RepoTraceError if something is there or in it."""
     try:
         if next(folder.iterdir(), None) is not None:

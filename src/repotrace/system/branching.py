@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,3 +66,25 @@ def remove_worktree(source: Repository, folder: Path, branch: str) -> None:
     with suppress(GitError):
         git([*_NO_HOOKS, "worktree", "remove", "--force", str(folder)], source.root, deadline=60)
         git([*_NO_HOOKS, "branch", "-q", "-D", branch], source.root, deadline=60)
+
+
+def branches_of(source: Repository) -> frozenset[str]:
+    """The names of all local branches; none where git cannot tell."""
+    try:
+        listed = git(
+            ["for-each-ref", "--format=%(refname)", "refs/heads"], source.root, deadline=60
+        )
+    except GitError:
+        return frozenset()
+    names = listed.decode("utf-8", "surrogateescape").splitlines()
+    return frozenset(name.removeprefix("refs/heads/") for name in names)
+
+
+def free_branch(name: str, taken: frozenset[str]) -> str:
+    """`name` as a branch can be called, with a number behind it if it is taken."""
+    parts = (re.sub(r"[^\w.-]+|\.\.+|@\{", "-", part).strip(".-") for part in name.split("/"))
+    usual = "/".join(part.removesuffix(".lock") or "branch" for part in parts)
+    found, number = usual, 2
+    while found in taken:
+        found, number = f"{usual}-{number}", number + 1
+    return found

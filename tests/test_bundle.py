@@ -91,6 +91,59 @@ def test_what_no_state_holds_comes_along(store: Store, elsewhere: Store, tmp_pat
     assert (found.content_before, found.content_after) == ("old\0", "new")
 
 
+def test_a_bundle_brings_states_to_a_run_that_is_here(elsewhere: Store, tmp_path: Path) -> None:
+    """A colleague sends the run, and its files when they are asked for."""
+    recorded = record(project(tmp_path / "invoice"))
+    file = tmp_path / "run.json"
+    options = ExportOptions(files=False)
+    file.write_bytes(export_run(recorded.store, recorded.store.runs.get(RUN), "json", options))
+    receive(elsewhere, file, now=NOON)
+    with pytest.raises(RepoTraceError):
+        restore_into(elsewhere, recorded.states[2], tmp_path / "nothing")
+    bundle = bundled(recorded.store, tmp_path)
+    got = receive(elsewhere, bundle, now=NOON)
+    assert (got.id, got.is_new, got.states, got.left_out) == (RUN, False, 3, "")
+    for state_id in recorded.states:
+        restore_into(elsewhere, state_id, tmp_path / state_id)
+        restore_into(recorded.store, state_id, tmp_path / f"{state_id} there")
+        assert picture(tmp_path / state_id) == picture(tmp_path / f"{state_id} there")
+    before = export_run(elsewhere, elsewhere.runs.get(RUN), "json", WHOLE)
+    assert before == export_run(recorded.store, recorded.store.runs.get(RUN), "json", WHOLE)
+    again = receive(elsewhere, bundle, now=NOON)
+    assert (again.is_new, again.states) == (False, 0)
+
+
+def test_a_bundle_without_files_has_none(elsewhere: Store, tmp_path: Path) -> None:
+    workspace = project(tmp_path / "invoice")
+    (workspace / "plan.txt").write_text("sell everything")
+    store = record(workspace).store
+    whole = bundled(store, tmp_path)
+    receive(elsewhere, whole, now=NOON)
+    assert (
+        b"sell everything" in (_files_of(elsewhere, tmp_path / "whole") / "plan.txt").read_bytes()
+    )
+    file = bundled(store, tmp_path, ExportOptions(files=False))
+    with zipfile.ZipFile(file) as archive:
+        assert archive.namelist() == ["manifest.json", "run.json"]
+        everything = b"".join(archive.read(name) for name in archive.namelist())
+    assert b"sell everything" not in everything
+    assert b"return year" not in everything
+    other = Store(tmp_path / "third" / "home")
+    got = receive(other, file, now=NOON)
+    assert (got.is_new, got.states, got.left_out) == (True, 0, "contents of files")
+    other.close()
+    part = bundled(store, tmp_path, ExportOptions(from_step=3, to_step=3))
+    assert json.loads(zipfile.ZipFile(part).read("run.json"))["left_out"]["files"] is False
+
+
+def _files_of(store: Store, folder: Path) -> Path:
+    """The files that the run began with, in a folder."""
+    base = store.runs.get(RUN).base_state
+    assert base is not None
+    restore_into(store, base, folder)
+    return folder
+
+
 def test_a_run_without_states_is_a_bundle_too(
     store: Store, elsewhere: Store, tmp_path: Path
 ) -> None:

@@ -109,6 +109,43 @@ def test_the_newest_of_both_kinds_is_exported(repotrace: Shell) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--brief"], b"is for Markdown"),
+        (["--brief", "-o", "run.html"], b"is for Markdown"),
+        (["--full", "-f", "json"], b"is for a bundle"),
+        (["--full", "--no-files", "-f", "bundle"], b"exclude each other"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    repotrace: Shell, options: list[str], told: bytes
+) -> None:
+    refused = repotrace("export", RUN, *options)
+    assert refused.returncode == 2
+    assert told in refused.stderr
+    assert refused.stdout == b""
+    assert list(repotrace.cwd.glob("*.html")) == []
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_part_that_is_here_says_what_it_lacks(repotrace: Shell, tmp_path: Path) -> None:
+    for name, options in (("part", ["--no-llm", "--from-step", "2"]), ("whole", [])):
+        out(repotrace("export", RUN, "-o", str(tmp_path / f"{name}.json"), *options))
+    out(repotrace("export", RUN, "-o", str(tmp_path / "run.repotrace")))
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    told = out(repotrace("import", str(tmp_path / "part.json"), cwd=other))
+    lacks = "  left out  steps before 2; what models were asked and answered\n"
+    assert lacks in told
+    told = out(repotrace("import", str(tmp_path / "whole.json"), cwd=other))
+    assert told.startswith(f"run {RUN} is here already; nothing was changed\n{lacks}")
+    assert told.endswith(f"to take it: repotrace runs delete {RUN}\n")
+    told = out(repotrace("import", str(tmp_path / "run.repotrace"), cwd=other))
+    assert told.startswith(f"run {RUN} is here already; 3 states of its files were added\n")
+
+
+@pytest.mark.usefixtures("recorded")
 def test_every_format_is_in_the_table(repotrace: Shell) -> None:
     helped = out(repotrace("export", "--help"))
     assert all(name in helped for name in EXPORTERS)
@@ -178,7 +215,9 @@ def test_a_report_is_replayed_where_its_repository_is_not(
     [
         ("run.html", b"<!doctype html>"),
         ("RUN.HTML", b"<!doctype html>"),
+        ("run.htm", b"<!doctype html>"),
         ("run.md", b"# "),
+        ("run.markdown", b"# "),
         ("run.json", b"{\n"),
         ("run", b"{\n"),
         ("run.repotrace", b"PK"),

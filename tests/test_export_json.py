@@ -171,6 +171,38 @@ def test_parts_of_a_run(recorded: Store) -> None:
         exported(recorded, ExportOptions(from_step=7))
 
 
+PARTS = {
+    "steps": (ExportOptions(from_step=2, to_step=4), ["steps before 2", "steps after 4"]),
+    "silent": (ExportOptions(llm=False), ["what models were asked and answered"]),
+    "hollow": (ExportOptions(files=False), ["contents of files"]),
+    "cut": (ExportOptions(max_bytes=9), ["the middle of texts over 9 bytes"]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_never_taken_for_the_whole(recorded: Store, tmp_path: Path, name: str) -> None:
+    """What never came with a run is known where it is, and said when it is passed on."""
+    options, told = PARTS[name]
+    part, passed_on = (
+        exported(recorded, options),
+        json.loads(again(recorded, tmp_path, options=options)),
+    )
+    del part["run"]["totals"], passed_on["run"]["totals"]  # there, of what is there
+    assert passed_on == part
+    other = Store(tmp_path / "elsewhere")
+    run = other.runs.get(RUN)
+    for page in (export_run(other, run, "markdown", WHOLE), export_run(other, run, "html", WHOLE)):
+        assert all(words in page.decode() for words in told)
+    further = exported(other, ExportOptions(from_step=3, max_bytes=20))["left_out"]
+    assert further["from_step"] == 3
+    assert further["max_bytes"] == (9 if name == "cut" else 20)
+    file = tmp_path / "whole.json"
+    file.write_bytes(export_run(recorded, recorded.runs.get(RUN), "json", WHOLE))
+    got = receive(other, file, now=NOON)
+    assert (got.is_new, got.left_out, got.file_has_more) == (False, "; ".join(told), True)
+    assert not receive(recorded, file, now=NOON).file_has_more
+
+
 def test_conversations_and_contents_can_be_left_out(recorded: Store) -> None:
     text = json.dumps(exported(recorded, ExportOptions(llm=False, files=False)))
     for said in ("Look at the export.", "The leap day does not", "return year", "1. look"):

@@ -139,6 +139,20 @@ def work_export_trace(
     _write(opened, the_run(opened, run), format, options, output, overwrite=overwrite)
 
 
+def _refuse_odd(format: Format, options: ExportOptions) -> None:  # noqa: A002
+    """Raises BadParameter for options that would do nothing."""
+    if options.brief and format != "markdown":
+        raise typer.BadParameter(
+            f"is for Markdown, not {format}: say -f markdown", param_hint="--brief"
+        )
+    if options.full and format != "bundle":
+        raise typer.BadParameter(
+            f"is for a bundle, not {format}: say -f bundle", param_hint="--full"
+        )
+    if options.full and not options.files:
+        raise typer.BadParameter("--full and --no-files exclude each other")
+
+
 def _write(
     opened: Opened,
     found: Run | BugReport,
@@ -156,6 +170,7 @@ def _write(
     )
 
     format = format or format_of_name(output.name if output else "")  # noqa: A001
+    _refuse_odd(format, options)
     if format == "bundle" and output is None:
         output = Path(f"{found.id}{EXPORTERS[format].suffix}")
     if output is not None and output.exists() and not overwrite:

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 def print_received(got: Received, path: Path, *, dry: bool) -> None:
     """What came of a file."""
     if not got.is_new:
-        say(f"{got.kind} {got.id} is here already; nothing was changed")
+        noun = (
+            "1 state of its files was"
+            if got.states == 1
+            else f"{got.states} states of its files were"
+        )
+        added = f"{noun} added" if got.states else "nothing was changed"
+        say(f"{got.kind} {got.id} is here already; {added}")
+        if got.left_out:
+            say(f"  {'left out':<9} {got.left_out}")
+        if got.file_has_more:
+            say(f"  {'next':<9} the file has more; to take it: repotrace runs delete {got.id}")
         return
     say(f"{'would import' if dry else 'imported'} {got.kind} {got.id} from {one_line(str(path))}")
     if got.title:

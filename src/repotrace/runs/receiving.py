@@ -30,6 +30,7 @@ from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
 from repotrace.runs.export.payload import MARK, payload_in
+from repotrace.runs.export.selection import LeftOut, missing_here
 from repotrace.runs.export.shape import ExportedRun, run_of
 from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store
@@ -63,7 +64,9 @@ class Received(NamedTuple):
     states: int = 0
     """States of files that came with it."""
     left_out: str = ""
-    """What the file lacks of it."""
+    """What the run here lacks of it, in words."""
+    file_has_more: bool = False
+    """Of a run that is here already: whether the file lacks less."""
 
 
 def is_ours(path: Path) -> bool:
@@ -90,7 +93,7 @@ def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -
         found = run_of(_object(data, path.name), path.name)
         known = known_run(store, found)
         if known is not None:
-            return Received("run", known.id, False, known.task or "")
+            return _told_known(store, known, found)
         return _told(found) if dry_run else take_run(store, found, origin)
     if form == "markdown":
         data = payload_in(data.decode("utf-8", "replace"), path.name)
@@ -159,7 +162,7 @@ def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 
     trace = found.trace
     operations = list(_kept(store, run_id, trace.file_operations))
     try:
-        store.received.note("run", run_id, origin)
+        store.received.note("run", run_id, origin._replace(left_out=_lacks(found)))
     except OSError as error:
         raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
     try:
@@ -179,11 +182,30 @@ def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 
 
 
 def _told(found: ExportedRun) -> Received:
-    lacks = found.left_out.model_dump().items() if found.left_out is not None else ()
-    left_out = ", ".join(name for name, value in lacks if value not in (None, False))
+    left_out = "; ".join((found.left_out or LeftOut()).told)
     return Received(
         "run", found.run_id, True, found.run.task or "", len(found.steps), left_out=left_out
     )
+
+
+def _told_known(store: Store, known: Run, found: ExportedRun, *, states: int = 0) -> Received:
+    """What is said of a run that is here already."""
+    here, there = missing_here(store, known.id), found.left_out or LeftOut()
+    more = known.id == found.run_id and bool(set(here.told) - set(there.told))
+    left_out = "; ".join(here.told)
+    return Received(
+        *("run", known.id, False, known.task or ""),
+        states=states,
+        left_out=left_out,
+        file_has_more=more,
+    )
+
+
+def _lacks(found: ExportedRun) -> dict[str, object]:
+    """`left_out` as it is noted; nothing for a whole run."""
+    if found.left_out is None or not found.left_out.told:
+        return {}
+    return found.left_out.model_dump(mode="json")
 
 
 def _kept(
@@ -249,18 +271,13 @@ def _take_run_bundle(
 ) -> Received:
     known = known_run(store, found)
     if known is not None:
-        return Received("run", known.id, False, known.task or "")
+        taken = 0 if dry_run or known.id != found.run_id else _add_states(store, bundle, known)
+        return _told_known(store, known, found, states=taken)
     if dry_run:
         return _told(found)._replace(states=len(bundle.states))
-    ref, taken = f"runs/{found.run_id}", 0
-    if bundle.packed:
-        named = {item[0]: item for item in bundle.states}
-        with read_bundle(bundle.packed) as packed:
-            wanted = states_of(found.run, found.trace)
-            known_here = {*present(packed, wanted), *(set(wanted) & named.keys())}
-            states = [named.get(one, (one, Lacking())) for one in wanted if one in known_here]
-            take_states(packed, states, _named_objects(found), store.snapshots, ref)
-            taken = len(states)
+    ref = f"runs/{found.run_id}"
+    wanted = states_of(found.run, found.trace)
+    taken = _take_states(store, bundle, wanted, found.trace.file_operations, ref)
     try:
         return take_run(store, found, origin, states=taken)
     except RepoTraceError:
@@ -268,8 +285,43 @@ def _take_run_bundle(
         raise
 
 
-def _named_objects(found: ExportedRun) -> Iterator[str]:
-    for change in found.trace.file_operations:
+def _take_states(
+    store: Store,
+    bundle: Bundle,
+    wanted: Iterable[str],
+    operations: Iterable[FileOperation],
+    ref: str,
+) -> int:
+    """Keep those of the wanted states that the bundle has, and contents that none of them holds."""
+    if not bundle.packed:
+        return 0
+    named = {item[0]: item for item in bundle.states}
+    wanted = list(wanted)
+    with read_bundle(bundle.packed) as packed:
+        there = {*present(packed, wanted), *(set(wanted) & named.keys())}
+        states = [named.get(one, (one, Lacking())) for one in wanted if one in there]
+        take_states(packed, states, _named_objects(operations), store.snapshots, ref)
+    return len(states)
+
+
+def _add_states(store: Store, bundle: Bundle, known: Run) -> int:
+    """Keep what a run that is here names and lacks: its own record says what, not the file."""
+    trace = store.runs.trace(known.id)
+    named = states_of(known, trace)
+    here = set(present(store.snapshots, named))
+    wanted = [state_id for state_id in named if state_id not in here]
+    if not wanted:
+        return 0
+    taken = _take_states(store, bundle, wanted, trace.file_operations, f"runs/{known.id}")
+    origin = store.received.origin("run", known.id)
+    if taken and origin is not None and origin.left_out.get("files"):
+        note = origin._replace(left_out={**origin.left_out, "files": False})
+        store.received.note("run", known.id, note)
+    return taken
+
+
+def _named_objects(operations: Iterable[FileOperation]) -> Iterator[str]:
+    for change in operations:
         yield from (name for name in (change.before_id, change.after_id) if name is not None)
 
 

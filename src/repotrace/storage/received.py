@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -30,6 +31,8 @@ class Origin(NamedTuple):
     """When, UTC."""
     worked_on: bool = False
     """Of a run that was recorded here, on the files of one that came from elsewhere."""
+    left_out: Mapping[str, object] = {}
+    """What the file had not of the run, as `left_out` of an exported one; empty for nothing."""
 
 
 class ReceivedStore:
@@ -43,6 +46,7 @@ class ReceivedStore:
         files.make_private(self._folder)
         facts: dict[str, object] = {"kind": kind, "id": name, "file": origin.file}
         facts |= {"at": origin.at.isoformat(), "worked_on": origin.worked_on}
+        facts |= {"left_out": dict(origin.left_out)} if origin.left_out else {}
         files.replace(self._path(kind, name), json.dumps(facts, indent=2).encode() + b"\n")
 
     def origin(self, kind: Kind, name: str) -> Origin | None:
@@ -50,7 +54,9 @@ class ReceivedStore:
         try:
             facts = json.loads(self._path(kind, name).read_bytes())
             at = datetime.fromisoformat(facts["at"]).astimezone(UTC)
-            return Origin(str(facts["file"]), at, facts.get("worked_on") is True)
+            left_out = facts.get("left_out")
+            lacks = left_out if isinstance(left_out, dict) else {}
+            return Origin(str(facts["file"]), at, facts.get("worked_on") is True, lacks)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says

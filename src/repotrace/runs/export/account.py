@@ -115,6 +115,7 @@ class Account:
             "Error": run.error or "",
             "Lost": f"{totals.lost} events" if totals.lost else "",
             "Shown": self._shown(),
+            "Left out": "; ".join(self.selection.left_out.told),
         }
         return {name: text for name, text in facts.items() if text}
 

@@ -74,17 +74,22 @@ class Bundle(NamedTuple):
 
 
 def run_bundle(selection: Selection) -> bytes:
-    """The run with all states of its files. Raises RepoTraceError for what may be secrets."""
+    """The run with all states of its files, without them if files are left out.
+
+    Raises RepoTraceError for what may be secrets.
+    """
     store, run, options = selection.store, selection.run, selection.options
-    states = present(store.snapshots, states_of(run, selection.trace))
-    operations = selection.trace.file_operations
+    named = states_of(run, selection.trace) if options.files else []
+    states = present(store.snapshots, named)
+    operations = selection.trace.file_operations if options.files else []
     others = _outside(store, states, operations)
     if not options.allow_secrets:
         _refuse_secrets(store, states, others)
     hollow = replace(options, files=False)
     document = run_document(Selection(store, run, hollow))
-    if options.whole:
-        del document["left_out"]
+    del document["left_out"]
+    if selection.left_out.told:
+        document["left_out"] = selection.left_out.model_dump(mode="json")
     lacking = [(state, store.snapshots.lacking(f"runs/{run.id}", state)) for state in states]
     contents = [store.snapshots.read_object(object_id) or b"" for _, object_id in others]
     packed = write_bundle(store.snapshots, lacking, contents) if states or contents else b""
@@ -95,8 +100,8 @@ def run_bundle(selection: Selection) -> bytes:
 def report_bundle(store: Store, report: BugReport, options: ExportOptions) -> bytes:
     """The report with its files. Raises RepoTraceError for what may be secrets."""
     files = command_files(report)
-    named = [files.state_id] if files is not None and files.state_id else []
-    states = present(store.snapshots, named)
+    state_id = files.state_id if options.files and files is not None else None
+    states = present(store.snapshots, [state_id] if state_id else [])
     if not options.allow_secrets:
         _refuse_secrets(store, states, ())
     lacking = [(state, Lacking()) for state in states]

@@ -80,10 +80,14 @@ EXPORTERS: Mapping[Format, Exporter] = {
 }
 
 
+_OTHER_SUFFIXES: Mapping[str, Format] = {".markdown": "markdown", ".htm": "html"}
+
+
 def format_of_name(name: str) -> Format:
     """The format that a file of this name is to have; json where the name does not tell."""
-    told = (key for key, exporter in EXPORTERS.items() if name.lower().endswith(exporter.suffix))
-    return next(told, "json")
+    suffixes: dict[str, Format] = {exporter.suffix: key for key, exporter in EXPORTERS.items()}
+    suffixes |= _OTHER_SUFFIXES
+    return next((key for end, key in suffixes.items() if name.lower().endswith(end)), "json")
 
 
 def export_run(store: Store, run: Run, format: Format, options: ExportOptions) -> bytes:  # noqa: A002

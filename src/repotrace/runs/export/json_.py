@@ -28,14 +28,8 @@ def run_document(selection: Selection) -> dict[str, Any]:
         "blames": redacted([kept.record for kept in selection.verdicts], redactor().redact),
         "lost": selection.store.runs.losses(run.id),
     }
-    if not options.whole:
-        document["left_out"] = {
-            "from_step": options.from_step,
-            "to_step": options.to_step,
-            "llm": not options.llm,
-            "files": not options.files,
-            "max_bytes": options.max_bytes,
-        }
+    if selection.left_out.told:
+        document["left_out"] = selection.left_out.model_dump(mode="json")
     if options.max_bytes is not None:
         document = within(document, options.max_bytes)
     return document

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import ValidationError
+
 from repotrace.errors import RunNotFound
 from repotrace.read.runs import show_run
 from repotrace.read.views import RunView, StepLine
+from repotrace.records.base import Record
 from repotrace.records.blame import Blame
 from repotrace.records.run import (
     ExecutionStep,
@@ -35,6 +38,44 @@ _SAID: Mapping[str, Any] = {
 _MODEL_STEPS = (StepType.LLM, StepType.PLANNING)
 
 
+class LeftOut(Record):
+    """What of the run is not in the document."""
+
+    from_step: int | None = None
+    to_step: int | None = None
+    llm: bool = False
+    """Texts of conversations."""
+    files: bool = False
+    """Contents of files."""
+    max_bytes: int | None = None
+    """Longer texts are cut, longer contents missing."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What is missing, in words; none for a whole run."""
+        facts = (
+            (self.from_step is not None, f"steps before {self.from_step}"),
+            (self.to_step is not None, f"steps after {self.to_step}"),
+            (self.llm, "what models were asked and answered"),
+            (self.files, "contents of files"),
+            (self.max_bytes is not None, f"the middle of texts over {self.max_bytes} bytes"),
+        )
+        return tuple(words for is_so, words in facts if is_so)
+
+    def beside(self, other: LeftOut) -> LeftOut:
+        """What is missing in a part of this that lacks `other`."""
+        limits = [n for n in (self.max_bytes, other.max_bytes) if n is not None]
+        first = [n for n in (self.from_step, other.from_step) if n is not None]
+        last = [n for n in (self.to_step, other.to_step) if n is not None]
+        return LeftOut(
+            from_step=max(first, default=None),
+            to_step=min(last, default=None),
+            llm=self.llm or other.llm,
+            files=self.files or other.files,
+            max_bytes=min(limits, default=None),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """What to leave out, and how much to show."""
@@ -54,10 +95,15 @@ class ExportOptions:
     """Whether the history of the commit goes into a bundle too."""
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing is left out."""
-        cut = self.from_step, self.to_step, self.max_bytes
-        return self.llm and self.files and cut == (None, None, None)
+    def left_out(self) -> LeftOut:
+        """What the options leave out."""
+        return LeftOut(
+            from_step=self.from_step,
+            to_step=self.to_step,
+            llm=not self.llm,
+            files=not self.files,
+            max_bytes=self.max_bytes,
+        )
 
 
 class Selection:
@@ -135,10 +181,24 @@ class Selection:
         told = (kept for kept in self.verdicts if kept.verdict != NO_TEST)
         return [Blame.model_validate(kept.record) for kept in told]
 
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What of the run is not in it; what never came here of a run from elsewhere included."""
+        return missing_here(self.store, self.run.id).beside(self.options.left_out)
+
     def _own[T: Any](self, parts: Iterable[T]) -> list[T]:
         if self._all:
             return list(parts)
         return [part for part in parts if part.step_id in self._ids]
+
+
+def missing_here(store: Store, run_id: str) -> LeftOut:
+    """What the file had not that a run came from; nothing for one that was recorded here."""
+    origin = store.received.origin("run", run_id)
+    try:
+        return LeftOut.model_validate(origin.left_out if origin is not None else {})
+    except ValidationError:  # somebody changed the note
+        return LeftOut()
 
 
 def _heard(step: ExecutionStep, options: ExportOptions) -> ExecutionStep:

@@ -25,6 +25,7 @@ from repotrace.records.run import (
     TestOutcome,
 )
 from repotrace.runs.export.json_ import SCHEMA_VERSION
+from repotrace.runs.export.selection import LeftOut
 
 
 class ExportedCall(LLMInteraction):
@@ -65,19 +66,6 @@ class Summary(Record):
     files_modified: int
     llm_calls: int
     total_tokens: int
-
-
-class LeftOut(Record):
-    """What of the run is not in the document."""
-
-    from_step: int | None = None
-    to_step: int | None = None
-    llm: bool = False
-    """Texts of conversations."""
-    files: bool = False
-    """Contents of files."""
-    max_bytes: int | None = None
-    """Longer texts are cut, longer contents missing."""
 
 
 class ExportedRun(Record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -103,8 +104,12 @@ def test_an_interrupt_ends_both(agent: AgentRun, tmp_path: Path) -> None:
     # A shell may miss an interrupt while it starts a program; one that becomes it does not.
     line = f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 600"
     process = agent.shell.start("check", "--jobs", "2", "--test-cmd", line)
+    interrupt_when_running(process, pids, 2)
+
+
+def interrupt_when_running(process: subprocess.Popen[bytes], pids: Path, count: int) -> None:
     deadline = time.monotonic() + 60
-    while not pids.exists() or len(pids.read_text().split()) < 2:
+    while not pids.exists() or len(pids.read_text().split()) < count:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -114,6 +119,16 @@ def test_an_interrupt_ends_both(agent: AgentRun, tmp_path: Path) -> None:
     assert b"interrupted" in told
     alive = [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()]
     assert alive == []
+
+
+def test_an_interrupt_ends_what_blame_executes(agent: AgentRun, tmp_path: Path) -> None:
+    for number in range(4):
+        agent.write("money.py", f"number = {number}\n")
+    agent.end()
+    pids = tmp_path / "pids"
+    line = f"echo $$ >> {shlex.quote(str(pids))}; exec sleep 600"
+    process = agent.shell.start("blame", "--jobs", "2", "--test-cmd", line)
+    interrupt_when_running(process, pids, 1)
 
 
 def test_a_command_that_names_no_tests(agent: AgentRun) -> None:

@@ -21,7 +21,7 @@ import pytest
 from process_driver import PATIENCE, command, is_running, outcome, spec, wait_for
 
 from repotrace.records.command import Termination
-from repotrace.system.process import interrupt_running, run
+from repotrace.system.process import interrupt_running, interrupting, run
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and subreapers")
 
@@ -336,6 +336,17 @@ def test_commands_in_threads_can_be_interrupted(tmp_path: Path) -> None:  # row 
     thread.join(PATIENCE)
 
     assert ends == [Termination.INTERRUPTED]
+
+
+def test_a_command_that_a_thread_is_about_to_start_is_interrupted_too() -> None:  # row 21
+    ends: list[Termination] = []
+    thread = threading.Thread(target=lambda: ends.append(run(spec("sleep", "60")).termination))
+    with interrupting():
+        thread.start()
+        thread.join(PATIENCE)
+
+    assert ends == [Termination.INTERRUPTED]
+    assert run(spec("true")).termination is Termination.EXITED
 
 
 def test_handlers_are_put_back() -> None:

@@ -7,7 +7,7 @@ finding becomes a record with the evidence. See docs/blame.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING, OutcomeOrigin, Run
 from repotrace.runs.agent_tests import AgentTests, Sighting
 from repotrace.runs.blame_record import Account, blame_of
-from repotrace.runs.executions import Bench
+from repotrace.runs.executions import Bench, workers
 from repotrace.runs.hunk_origins import is_undone
 from repotrace.runs.observing import observed, of_outcomes
 from repotrace.runs.sides import Sides, sides_of_run
@@ -348,22 +348,18 @@ class Blaming:
         jobs = self.options.jobs
         free = list(range(jobs))
         running: dict[Future[Observation], tuple[Probe, int]] = {}
-        with ThreadPoolExecutor(jobs, thread_name_prefix="repotrace-worker") as pool:
-            try:
-                while (probes := searcher.next(jobs)) or running:
-                    for probe in probes:
-                        worker = free.pop(0)
-                        job = pool.submit(self._answer, probe, test, selection, worker)
-                        running[job] = (probe, worker)
-                    self._tell_progress(test, searcher)
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for job in done:
-                        probe, worker = running.pop(job)
-                        free.append(worker)
-                        searcher.tell(probe, job.result())
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        with workers(jobs, "repotrace-worker") as pool:
+            while (probes := searcher.next(jobs)) or running:
+                for probe in probes:
+                    worker = free.pop(0)
+                    job = pool.submit(self._answer, probe, test, selection, worker)
+                    running[job] = (probe, worker)
+                self._tell_progress(test, searcher)
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for job in done:
+                    probe, worker = running.pop(job)
+                    free.append(worker)
+                    searcher.tell(probe, job.result())
 
     def _tell_progress(self, test: str, searcher: Searcher) -> None:
         if self.options.on_progress is not None:

@@ -10,8 +10,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from repotrace.storage import Store
 from repotrace.storage.consent import permit_run
 from repotrace.storage.memo import Execution
 from repotrace.system.execution import execute
+from repotrace.system.process import interrupting
 from repotrace.system.snapshots.objects import Tree
 from repotrace.workcopy import remove_tree
 
@@ -44,6 +46,23 @@ SETUP_TIME = 1800.0
 """Seconds for the line that prepares a copy."""
 
 type OnExecution = Callable[[Execution], None]
+
+
+@contextmanager
+def workers(count: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Threads that execute commands. An error or an interrupt ends all that they run, also what
+    one of them is about to start; another interrupt kills it."""
+    pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+    try:
+        yield pool
+    except BaseException:
+        ended = False
+        while not ended:
+            with suppress(KeyboardInterrupt), interrupting():
+                pool.shutdown(wait=True, cancel_futures=True)
+                ended = True
+        raise
+    pool.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True)

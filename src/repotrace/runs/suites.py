@@ -6,17 +6,15 @@ What fails while another suite runs beside it is run again alone, and that count
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from repotrace.blame.evidence import Kind, Purpose, Subject
 from repotrace.outcomes import verdicts
 from repotrace.records.run import FAILING, OutcomeOrigin, TestResult
-from repotrace.runs.executions import Bench
+from repotrace.runs.executions import Bench, workers
 from repotrace.runs.observing import is_pytest, observed
 from repotrace.storage.memo import Execution
-from repotrace.system.process import interrupt_running
 
 PASSING = frozenset({TestResult.PASSED, TestResult.XPASSED})
 
@@ -164,13 +162,8 @@ def run_both(bench: Bench, base: Asked, final: Asked) -> tuple[Results, Results,
             )
         )
 
-    with ThreadPoolExecutor(len(jobs), thread_name_prefix="repotrace-suite") as pool:
-        running = [pool.submit(suite, job) for job in jobs]
-        try:
-            before, after = (future.result() for future in running)
-        except BaseException:
-            interrupt_running()
-            raise
+    with workers(len(jobs), "repotrace-suite") as pool:
+        before, after = pool.map(suite, jobs)
     notes: list[str] = []
     before = _alone(bench, base, before, None, notes)
     after = _alone(bench, final, after, limit_after(before, bench.options.timeout), notes)

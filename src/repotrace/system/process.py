@@ -25,9 +25,9 @@ from repotrace.system import group, lookup, signals, terminal
 from repotrace.system.channels import Channels, OnOutput
 from repotrace.system.lookup import NoSuchFolder
 from repotrace.system.output import Chunks, RawOutput
-from repotrace.system.signals import interrupt_running
+from repotrace.system.signals import interrupt_running, interrupting
 
-__all__ = ["NoSuchFolder", "RawOutput", "RawRun", "interrupt_running", "run"]
+__all__ = ["NoSuchFolder", "RawOutput", "RawRun", "interrupt_running", "interrupting", "run"]
 
 _SETTLE = 0.1
 """Seconds in which what the command left behind may end by itself."""

@@ -15,6 +15,8 @@ _CAUGHT = (*INTERRUPTING, signal.SIGTSTP, signal.SIGWINCH)
 # Reentrant, since a signal handler may interrupt whoever holds it.
 _LOCK = threading.RLock()
 _LISTENERS: set[int] = set()
+_LASTING: list[int] = []
+"""Signals that whatever starts to listen is told at once."""
 
 
 @contextmanager
@@ -30,6 +32,7 @@ def caught() -> Iterator[int]:
     os.set_blocking(writing, False)
     with _LOCK:
         _LISTENERS.add(writing)
+        os.write(writing, bytes(_LASTING))
 
     def handle(number: int, frame: FrameType | None) -> None:
         with suppress(OSError):
@@ -62,6 +65,19 @@ def _install(
         # Otherwise the system would throw away the exit status of the command.
         earlier[signal.SIGCHLD] = signal.SIG_IGN
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+@contextmanager
+def interrupting(number: int = signal.SIGINT) -> Iterator[None]:
+    """`interrupt_running`, and also every command that a thread starts meanwhile."""
+    with _LOCK:
+        _LASTING.append(number)
+        interrupt_running(number)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _LASTING.remove(number)
 
 
 def interrupt_running(number: int = signal.SIGINT) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from agent_runs import PYTEST, AgentRun
 from importing import CLAUDE, RIGHT, SHARED, calc_repository, invoice_repository
+from rich.console import Console
 from running import Shell, plain_git
+
+from repotrace.render.checks import check_view
 
 HALF = "tests/test_money.py::test_half"
 
@@ -99,6 +103,50 @@ def test_dry_runs_execute_nothing(agent: AgentRun) -> None:
     done = repotrace("blame", "--dry-run", HALF, "--test-cmd", PYTEST)
     assert done.returncode == 0, done.stderr
     assert agent.store.memo.executions() == []
+
+
+def test_the_command_is_told_once(agent: AgentRun) -> None:
+    for jobs in ("1", "2"):
+        told = agent.shell("check", "--test-cmd", "sh -c true", "--jobs", jobs).stderr.decode()
+        assert told.count("sh -c true") == 1, told
+    told = agent.shell("check", "tests/test_more.py", "--test-cmd", PYTEST).stderr.decode()
+    assert told.count("-m pytest") == 1, told
+    assert re.search(r"^after step 2 of r\w+: tests/test_more.py$", told, re.MULTILINE), told
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_an_interrupt_says_what_is_kept(agent: AgentRun, count: int) -> None:
+    # The first executions are those of the suites: what is kept of them is of no use to blame.
+    seen = agent.workspace.parent / "seen"
+    stub = agent.workspace.parent / "suite.sh"
+    stub.write_text(
+        f"echo x >> '{seen}'\n"
+        f"if [ $(wc -l < '{seen}') -eq {count} ]; then kill -INT $PPID; sleep 30; fi\n"
+        "grep -q 'a // 2' money.py\n"
+    )
+    done = agent.shell("check", "--test-cmd", f"sh '{stub}'")
+    assert done.returncode == 130, done.stderr
+    said = done.stderr.decode().splitlines()[-1]
+    assert said == "interrupted" + ("; what was executed for blame is kept" if count > 3 else "")
+
+
+def test_what_is_found_fits_the_terminal(agent: AgentRun) -> None:
+    found = agent.check(HALF)
+    for columns in (24, 30, 40, 80):
+        terminal = Console(width=columns, file=io.StringIO())
+        terminal.print(check_view(found))
+        lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert max(map(len, lines)) <= columns
+        place = next(n for n, line in enumerate(lines) if line.startswith("  proven"))
+        indent = 4 if columns < 33 else 13
+        assert (lines[place] == "  proven") == (columns < 33)
+        following = lines[
+            place + 1 : next(
+                n for n in range(place + 1, len(lines)) if not lines[n].startswith(" " * 4)
+            )
+        ]
+        assert columns == 80 or len(following) > 1
+        assert all(line[:indent].isspace() and line[indent] != " " for line in following)
 
 
 def test_the_work_tree_against_a_commit(agent: AgentRun) -> None:

@@ -122,7 +122,8 @@ def check(
         )
     except KeyboardInterrupt:
         teller.clear()
-        note("interrupted; what was executed for blame is kept")
+        kept = "; what was executed for blame is kept" if teller.searches > 1 else ""
+        note(f"interrupted{kept}")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         opened.store.close()
@@ -252,6 +253,8 @@ class Teller:
     def __init__(self) -> None:
         self.live = sys.stderr.isatty()
         self._shown = False
+        self.searches = 0
+        """Executions of searches that have begun."""
 
     def announce(self, bench: Bench, states: int) -> None:
         """Once, before anything is run."""
@@ -269,7 +272,8 @@ class Teller:
             note(text)
 
     def progress(self, moment: Moment) -> None:
-        """Before each execution of a search; on a terminal alone."""
+        """Before each execution of a search; told on a terminal alone."""
+        self.searches += 1
         if not self.live:
             return
         parts = [

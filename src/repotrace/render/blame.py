@@ -14,12 +14,17 @@ from repotrace.records.blame import Blame, BlamedBreak, BlamedHunk, BlamedStep, 
 _LABEL = 11
 """Columns of the name of a fact, with the space after it."""
 
+_LEAST = 20
+"""Columns for a text, without which it goes below its name."""
+_NARROW = 4
+"""Where it begins there."""
+
 _HUNK_LINES = 30
 _CERTAIN = ("proven", "minimal", "necessary")
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-type _Row = tuple[Text, Text]
+type Row = tuple[Text, Text]
 
 
 def blame_view(blame: Blame) -> RenderableType:
@@ -28,29 +33,39 @@ def blame_view(blame: Blame) -> RenderableType:
     return Group(Text(title, style="bold", overflow="fold"), blame_facts(blame))
 
 
-class _Facts:
-    """Rows of a name and a text; what is too long goes on below its beginning."""
+class Facts:
+    """Rows of a name and a text; what is too long goes on below its beginning, and where there
+    is no room beside the name, all of it below the name."""
 
-    def __init__(self, rows: Sequence[_Row]) -> None:
+    def __init__(self, rows: Sequence[Row], *, column: int = _LABEL + 2) -> None:
+        """`column`: where the texts begin, unless a name is longer."""
         self._rows = rows
+        self._column = column
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         longest = max((label.cell_len for label, _ in self._rows), default=0)
-        indent = max(_LABEL + 2, longest + 1)
+        indent = max(self._column, longest + 1)
+        if options.max_width - indent < _LEAST:
+            indent = min(indent, _NARROW)
         for label, text in self._rows:
-            for number, part in enumerate(text.wrap(console, max(20, options.max_width - indent))):
-                head = label.copy() if number == 0 else Text()
-                head.pad_right(indent - head.cell_len)
+            head = label
+            if label.cell_len >= indent:
+                yield label
+                head = Text()
+            for part in text.wrap(console, max(1, options.max_width - indent)):
+                line = head.copy()
+                line.pad_right(indent - line.cell_len)
                 part.rstrip()
-                yield Text.assemble(head, part)
+                yield Text.assemble(line, part)
+                head = Text()
 
 
 def blame_facts(blame: Blame) -> RenderableType:
     """What is said of the test, one fact a row."""
-    return _Facts(list(_rows(blame)))
+    return Facts(list(_rows(blame)))
 
 
-def _rows(blame: Blame) -> Iterator[_Row]:
+def _rows(blame: Blame) -> Iterator[Row]:
     yield from _culprit(blame)
     for number, found in enumerate(blame.breaks):
         yield from _break(blame, found, again=number > 0)
@@ -61,11 +76,11 @@ def _rows(blame: Blame) -> Iterator[_Row]:
     yield _next(blame)
 
 
-def _line(label: str, text: str, style: str = "", *, label_style: str = "") -> _Row:
+def _line(label: str, text: str, style: str = "", *, label_style: str = "") -> Row:
     return Text(f"  {label}", style=label_style or "dim"), Text(text, style=style)
 
 
-def _culprit(blame: Blame) -> Iterator[_Row]:
+def _culprit(blame: Blame) -> Iterator[Row]:
     if not blame.named:
         style = "yellow" if blame.exit_code == 2 else "green"
         yield _line(blame.verdict, visible(blame.reason), label_style=style)
@@ -103,7 +118,7 @@ def _dollars(cost: Decimal) -> str:
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.3f}"
 
 
-def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[_Row]:
+def _break(blame: Blame, found: BlamedBreak, *, again: bool) -> Iterator[Row]:
     if again:
         steps = ", ".join(f"step {number}" for number in found.steps)
         yield _line("then by", steps or "between the two", "bold")
@@ -140,7 +155,7 @@ def _after(step: int) -> str:
     return f"after step {step}" if step else "before step 1"
 
 
-def _hunks(found: BlamedBreak) -> Iterator[_Row]:
+def _hunks(found: BlamedBreak) -> Iterator[Row]:
     assert found.hunks is not None
     count = len(found.hunks)
     noun = "hunk" if found.hunks_of == 1 else "hunks"
@@ -165,7 +180,7 @@ def _maker(found: BlamedBreak) -> int | None:
     return makers.pop() if len(makers) == 1 else None
 
 
-def _hunk(hunk: BlamedHunk) -> Iterator[_Row]:
+def _hunk(hunk: BlamedHunk) -> Iterator[Row]:
     for line in hunk.lines[:_HUNK_LINES]:
         yield _line("", visible(line), _STYLES.get(line[:1], ""))
     if len(hunk.lines) > _HUNK_LINES:
@@ -173,7 +188,7 @@ def _hunk(hunk: BlamedHunk) -> Iterator[_Row]:
         yield _line("", f"… {more} more lines", "dim")
 
 
-def _flaky(blame: Blame) -> Iterator[_Row]:
+def _flaky(blame: Blame) -> Iterator[Row]:
     found = blame.flaky
     assert found is not None
     yield _line("before", _rate(found.before))
@@ -190,7 +205,7 @@ def _rate(rate: RateOfFailing) -> str:
     return f"fails {rate.failed} of {rate.runs} (below {rate.upper:.0%} with 95 %)"
 
 
-def _circumstances(blame: Blame) -> Iterator[_Row]:
+def _circumstances(blame: Blame) -> Iterator[Row]:
     if blame.first_broken:
         steps = ", ".join(map(str, blame.first_broken))
         yield _line("first", f"broken first in step {steps}, and repaired before this")
@@ -212,7 +227,7 @@ def _circumstances(blame: Blame) -> Iterator[_Row]:
         yield _line("budget", "it was spent before all was known; --budget allows more")
 
 
-def _story(blame: Blame) -> Iterator[_Row]:
+def _story(blame: Blame) -> Iterator[Row]:
     if len(blame.steps) == 1 and blame.steps[0].reason:
         yield _line("why", f'"{one_line(blame.steps[0].reason, 200)}"')
     seen = blame.seen
@@ -234,7 +249,7 @@ def _story(blame: Blame) -> Iterator[_Row]:
     yield _line("seen", text)
 
 
-def _next(blame: Blame) -> _Row:
+def _next(blame: Blame) -> Row:
     count = len({one.source for one in blame.evidence if not one.given})
     told = f"{count} executions, on {blame.tried} of {blame.states} states"
     if not blame.run_id or not blame.steps:

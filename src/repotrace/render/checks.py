@@ -16,7 +16,7 @@ from repotrace.records.blame import (
     CheckedTest,
     Suite,
 )
-from repotrace.render.blame import blame_facts
+from repotrace.render.blame import Facts, Row, blame_facts
 from repotrace.runs.check_formats import agent_words, words_of
 
 MANY = 40
@@ -34,8 +34,9 @@ _TERSE = (Change.FIXED, Change.NEW, Change.FAILED_BEFORE)
 
 def check_view(check: Check) -> RenderableType:
     """All of it but the last line."""
-    parts: list[RenderableType] = [_suite(check.base), _suite(check.final)]
-    parts += [Text(f"  note   {visible(note)}", style="dim") for note in check.notes]
+    rows = [_suite(check.base), _suite(check.final)]
+    rows += [(Text("  note", "dim"), Text(visible(note), "dim")) for note in check.notes]
+    parts: list[RenderableType] = [Facts(rows, column=9)]
     for change in Change:
         entries = check.having(change)
         if entries:
@@ -53,14 +54,14 @@ def summary_line(check: Check) -> Text:
     return Text(check.summary, style=style)
 
 
-def _suite(suite: Suite) -> Text:
-    text = Text(f"  {suite.name:<6} {visible(suite.about)}: ")
+def _suite(suite: Suite) -> Row:
+    text = Text(f"{visible(suite.about)}: ")
     text.append(f"{suite.tests} tests, {suite.passed} passed, {suite.failed} failed")
     if suite.duration is not None:
         text.append(f"  ({seconds(suite.duration)})", style="dim")
     if not suite.complete:
         text.append(f"  did not run to its end: {visible(suite.problem or '')}", style="yellow")
-    return text
+    return Text(f"  {suite.name}"), text
 
 
 def _kind(change: Change, entries: list[CheckedTest], check: Check) -> Iterator[RenderableType]:
@@ -88,7 +89,8 @@ def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
         yield Text(f"  changed in step {entry.step}")
     agent = agent_words(entry)
     if agent:
-        yield Text(f"  {agent}", style="dim" if entry.by_agent == "yes" else "")
+        style = "dim" if entry.by_agent == "yes" else ""
+        yield Facts([(Text(), Text(agent, style))], column=2)
     if entry.blame is not None:
         yield blame_facts(entry.blame)
     elif entry.change in COUNTS_AS_BROKEN and check.run_id is not None:

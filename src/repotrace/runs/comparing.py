@@ -6,6 +6,7 @@ to fail, and fails now as it was. What cannot be run, or comes and goes, is unde
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -49,7 +50,7 @@ class _Checking:
     def suite(
         self, subject: Subject, paths: Sequence[str], what: str, timeout: float | None = None
     ) -> Results:
-        self.say(f"{what}: {self.bench.line(paths)}")
+        self.say(f"{what}: {shlex.join(paths)}" if paths else what)
         execution = self.bench.execute(
             subject, paths, purpose=str(Purpose.REPRODUCE), timeout=timeout
         )
@@ -62,7 +63,7 @@ class _Checking:
         paths = [self.paths(state, wanted) for state in states]
         if jobs > 1 and not (pytest and None in paths):
             asked = [Asked(state, own or ()) for state, own in zip(states, paths, strict=True)]
-            self.say(f"both suites at once: {self.bench.line(asked[0].paths)}")
+            self.say("both suites at once")
             base, final, notes = run_both(self.bench, *asked)
             self.notes += notes
             return base, final

@@ -26,7 +26,8 @@ from repotrace.read.playing import PlayedRun
 from repotrace.records.events import Kind
 from repotrace.storage import Store
 from repotrace.tui.opening import spare_what_stays
-from repotrace.tui.play import PlayApp, PlayOptions
+from repotrace.tui.options import PlayOptions
+from repotrace.tui.play import PlayApp
 
 FILES = 2_000
 STATES = 30

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from repotrace.read.playing import PlayedRun
 from repotrace.storage import Store
-from repotrace.tui.play import PlayApp, PlayOptions
+from repotrace.tui.options import PlayOptions
+from repotrace.tui.play import PlayApp
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"

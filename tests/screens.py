@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree
 
 from textual.pilot import Pilot
 from textual.widget import Widget
+from textual.worker import WorkerCancelled
 
 from repotrace.read.playing import PlayedRun
 from repotrace.storage import Store
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.lines_view import LinesView
-from repotrace.tui.play import PlayApp, PlayOptions
+from repotrace.tui.options import PlayOptions
+from repotrace.tui.play import PlayApp
 from repotrace.tui.step_list import StepList
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -50,7 +53,8 @@ class Screen:
     async def settle(self) -> None:
         """Wait until nothing is being read."""
         await self._pilot.pause()
-        await self.app.workers.wait_for_complete()
+        with suppress(WorkerCancelled):  # something else was to be shown meanwhile
+            await self.app.workers.wait_for_complete()
         await self.until(self._is_up_to_date)
         await self._pilot.pause()
 

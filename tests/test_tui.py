@@ -28,6 +28,7 @@ from repotrace.storage.memo import KeptVerdict
 from repotrace.tui.bars import TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.lines_view import LinesView
+from repotrace.tui.looks import theme_for
 
 
 @pytest.fixture(scope="module")
@@ -574,6 +575,61 @@ def test_help_tells_of_every_key(recorded: Recorded) -> None:
         assert screen.number == 2
 
     play(recorded.store, script, size=NARROW)
+
+
+@pytest.mark.parametrize(
+    ("environ", "dark"),
+    [
+        ({}, True),
+        ({"COLORFGBG": "15;0"}, True),
+        ({"COLORFGBG": "0;15"}, False),
+        ({"COLORFGBG": "0;default;7"}, False),
+        ({"COLORFGBG": ""}, True),
+        ({"COLORFGBG": "0;15", "TEXTUAL_THEME": "textual-dark"}, True),
+    ],
+)
+def test_colours_follow_the_terminal_and_a_key_turns_them(
+    recorded: Recorded, environ: dict[str, str], dark: bool
+) -> None:
+    def brightness(screen: Screen) -> int:
+        strip = screen.app.view.render_line(1)
+        colour = next(part.style.bgcolor for part in strip if part.style and part.style.bgcolor)
+        return sum(colour.get_truecolor())
+
+    async def script(screen: Screen) -> None:
+        before = brightness(screen)
+        assert (before < 3 * 128) is dark
+        await screen.press("c")
+        assert (brightness(screen) < 3 * 128) is not dark
+        await screen.press("c")
+        assert brightness(screen) == before
+
+    play(recorded.store, script, theme=theme_for(environ))
+
+
+@pytest.mark.parametrize(("width", "words"), [(100, 9), (80, 9), (60, 5), (30, 2), (8, 2)])
+def test_the_foot_tells_of_help_and_the_way_out_however_narrow_it_is(
+    recorded: Recorded, width: int, words: int
+) -> None:
+    async def script(screen: Screen) -> None:
+        assert screen.foot.endswith(" ? help  q quit ")
+        assert len(screen.foot.split("  ")) >= words
+
+    play(recorded.store, script, size=(width, 20))
+
+
+def test_a_long_path_keeps_its_end_in_the_list_and_few_columns_leave_room(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home")
+    name = "Read src/a/very/long/way/down/to/some_module_of_note.py"
+    done = [event("step_started", 1, id="a", description=name), event("step_ended", 2, id="a")]
+    store.runs.add_events([event("run_started", 0), *done])
+
+    async def script(screen: Screen) -> None:
+        assert re.search(r"1 ✓ Read …\S*some_module_of_note.py$", screen.steps.splitlines()[0])
+        await screen.press("l")
+        assert re.search(rf"1 ✓ {name} +unknown +1\.00 s$", screen.steps)
+
+    play(store, script, size=(100, 20))
 
 
 # --- Runs of other kinds --------------------------------------------------------------------

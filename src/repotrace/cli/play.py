@@ -140,8 +140,9 @@ def _show_screen(
     follow: bool,
 ) -> None:
     from repotrace.read.playing import PlayedRun
+    from repotrace.tui.looks import theme_for
     from repotrace.tui.opening import play_run
-    from repotrace.tui.play import PlayOptions
+    from repotrace.tui.options import PlayOptions
 
     options = PlayOptions(
         step=step,
@@ -150,6 +151,7 @@ def _show_screen(
         follow=follow,
         command=base,
         colourless=opened.color == "never",
+        theme=theme_for(os.environ),
     )
     code = play_run(PlayedRun(opened.store, run), options)
     opened.store.close()

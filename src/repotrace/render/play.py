@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -36,6 +36,7 @@ from repotrace.render.runs_layout import (
     captured_part,
     count,
     fit,
+    fit_end,
     indented,
     lines_of,
     phrase,
@@ -61,6 +62,12 @@ from repotrace.render.split import WIDE_ENOUGH, split_lines, unified_lines
 
 ONE_ROW = 88
 """Columns from which on a step of the list has one row."""
+
+FIGURES = frozenset({"lines", "tokens", "tests"})
+"""Columns of the one row that a run may have nothing for."""
+
+_PATH = 12
+"""Cells that are left of a path at least, where its beginning is cut off."""
 
 _MARKS = {
     "completed": ("✓", "green"),
@@ -91,8 +98,9 @@ def step_rows(
     marked: bool = False,
     blamed: bool = False,
     branched: bool = False,
+    figures: Collection[str] = FIGURES,
 ) -> list[Line]:
-    """A step in one row where there is room, else in two."""
+    """A step in one row where there is room, else in two; `figures` are the columns of the one."""
     symbol, style = _MARKS.get(step.status, ("·", ""))
     failing = step.tests is not None and step.tests.failing > 0
     if failing and step.status == "completed":
@@ -116,20 +124,43 @@ def step_rows(
     used = sum(cell_len(span.text) for span in head)
     if width < ONE_ROW:
         margin = 1 + digits + 3 + 2 * min(step.depth, 6)
-        below = " · ".join(filter(None, [one_line(step.step_type, 12), *_figures(step)]))
+        below = _below(step, width - margin)
         return [
-            [*head, Span(fit(text, max(width - used, 1)).rstrip(), title_style)],
+            [*head, Span(_shortened(text, max(width - used, 1)).rstrip(), title_style)],
             [Span(" " * margin), Span(fit(below, max(width - margin, 1)).rstrip(), "dim")],
         ]
     took, changed, tests = _figures(step)
     tokens = f"{tokens_of(step.tokens)} tokens" if step.tokens else ""
-    columns = [fit(one_line(step.step_type, 12), 12)]
-    columns += [f"{part:>{room}}" for part, room in ((took, 9), (changed, 11), (tokens, 12))]
-    columns.append(fit(tests, 22))
+    columns = [fit(one_line(step.step_type, 12), 12), f"{took:>9}"]
+    for name, figure, wide in (("lines", changed, 11), ("tokens", tokens, 12)):
+        if name in figures:
+            columns.append(f"{figure:>{wide}}")
+    if "tests" in figures:
+        columns.append(fit(tests, 22))
     tail = "  ".join(columns)
     room = max(width - used - cell_len(tail) - 2, 1)
     tail_style = "red" if failing else "dim"
-    return [[*head, Span(fit(text, room), title_style), Span(f"  {tail}", tail_style)]]
+    return [
+        [*head, Span(fit(_shortened(text, room), room), title_style), Span(f"  {tail}", tail_style)]
+    ]
+
+
+def _below(step: StepLine, width: int) -> str:
+    took, changed, tests = _figures(step)
+    parts = [one_line(step.step_type, 12), took, changed, tests]
+    below = " · ".join(filter(None, parts))
+    if cell_len(below) > width and step.tests is not None and step.tests.failing:
+        parts[-1] = f"{step.tests.failing} failed"
+    return " · ".join(filter(None, parts))
+
+
+def _shortened(text: str, width: int) -> str:
+    """`text` in at most `width` cells; a path in it loses its beginning, not its end."""
+    path = max(text.split(" "), key=len)
+    room = width - cell_len(text) + cell_len(path)
+    if cell_len(text) > width and "/" in path and room >= _PATH:
+        return text.replace(path, fit_end(path, room), 1)
+    return fit(text, width).rstrip() if cell_len(text) > width else text
 
 
 def _figures(step: StepLine) -> tuple[str, str, str]:
@@ -140,11 +171,13 @@ def _figures(step: StepLine) -> tuple[str, str, str]:
 def run_title(run: Run, alerts: Sequence[Alert] = ()) -> Line:
     """The run on one line, with the steps that somebody should look at."""
     style = STATUS_STYLES.get(run.status, "")
-    outcome = f", tests {run.outcome}" if run.outcome in ("passed", "failed") else ""
+    tested = run.outcome in ("passed", "failed")
+    outcome = Span(f"tests {run.outcome} ", "green" if run.outcome == "passed" else "red")
     about = " · ".join(filter(None, (one_line(run.agent or ""), phrase(run.task or ""))))
     return [
         Span(f" {one_line(run.id)} ", "bold"),
-        Span(f" {one_line(run.status, 14)}{outcome} ", style),
+        Span(f" {one_line(run.status, 14)}{',' if tested else ''} ", style),
+        *([outcome] if tested else []),
         *_parent(run),
         *_alerted(alerts),
         Span(f" {about}" if about else ""),

@@ -71,27 +71,32 @@ class TabBar(LineBar):
 
     def render_line(self, y: int) -> Strip:
         """The names, shortened where there is no room for them."""
-        self._line = [
-            Span(f" {name} ", "reverse bold" if whole == self._current else "")
-            for whole, name in zip(self._names, self._fitting(), strict=True)
-        ]
+        names, gap = self._fitting()
+        self._line = []
+        for whole, name in zip(self._names, names, strict=True):
+            style = "reverse bold" if whole == self._current else ""
+            between = Span("") if gap else Span(" ")
+            self._line += [Span(f"{' ' * gap}{name}{' ' * gap}", style), between]
         return super().render_line(y)
 
-    def _fitting(self) -> list[str]:
-        for letters in (20, 6, 5, 4, 3):
+    def _fitting(self) -> tuple[list[str], int]:
+        """The names as there is room for them, and the columns on either side of each."""
+        width = self.size.width
+        for gap, letters in ((1, 20), (0, 20), (0, 6), (0, 5), (0, 4), (0, 3)):
             names = [
                 name if name == self._current and letters > 3 else name[:letters]
                 for name in self._names
             ]
-            if sum(len(name) + 2 for name in names) <= self.size.width:
+            if sum(len(name) + 2 * gap + (not gap) for name in names) - (not gap) <= width:
                 break
-        return names
+        return names, gap
 
     def on_click(self, event: Click) -> None:
         """The tab under the pointer."""
         at = 0
-        for whole, name in zip(self._names, self._fitting(), strict=True):
-            at += len(name) + 2
+        names, gap = self._fitting()
+        for whole, name in zip(self._names, names, strict=True):
+            at += len(name) + (2 * gap or 1)
             if event.x < at:
                 self.post_message(self.Chosen(whole))
                 return

@@ -15,7 +15,7 @@ from textual.strip import Strip
 
 from repotrace.read.playing import KnownFile
 from repotrace.readable import one_line
-from repotrace.render.blocks import segments
+from repotrace.render.blocks import folded_to, segments
 from repotrace.render.diffs import Line, Span
 
 _LETTERS = {
@@ -51,7 +51,7 @@ class FileTree(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"file-tree--cursor"}
     DEFAULT_CSS = """
     FileTree .file-tree--cursor { background: $surface-lighten-2; }
-    FileTree:focus .file-tree--cursor { background: $primary 35%; }
+    FileTree:focus .file-tree--cursor { background: $primary 28%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", show=False),
@@ -77,10 +77,15 @@ class FileTree(ScrollView, can_focus=True):
         self._rows: list[_Row] = []
         self._cursor = 0
         self._few = True
+        self._instead = ""
 
-    def show(self, files: Sequence[KnownFile]) -> None:
-        """Show these files; folders that somebody opened or closed stay so, and so does the
-        cursor on its path where that is still there."""
+    def show(self, files: Sequence[KnownFile], instead: str = "") -> None:
+        """Show these files, or `instead` where there are none.
+
+        Folders that somebody opened or closed stay so, and so does the cursor on its path where
+        that is still there.
+        """
+        self._instead = instead
         here = self._rows[self._cursor].path if self._rows else None
         self._root = _tree(files)
         self._few = len(files) <= _FEW
@@ -168,6 +173,10 @@ class FileTree(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """The strip of a row of the window."""
         number, width = self.scroll_offset.y + y, self.size.width
+        if not self._rows and self._instead:
+            rows = list(folded_to([Span(self._instead, "dim")], max(width - 2, 1)))
+            strip = Strip(segments([Span(" "), *rows[y]] if y < len(rows) else []))
+            return strip.adjust_cell_length(width).apply_style(self.rich_style)
         if number >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         row = self._rows[number]

@@ -19,7 +19,7 @@ class HelpScreen(ModalScreen[None]):
 
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
-    HelpScreen LinesView { width: 78; max-width: 100%; height: 21; max-height: 100%;
+    HelpScreen LinesView { width: 78; max-width: 100%; height: 24; max-height: 100%;
                            border: round $primary; background: $surface; }
     """
 

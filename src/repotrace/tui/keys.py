@@ -30,6 +30,7 @@ BINDINGS = (
     Binding("d", "diff", show=False),
     Binding("r", "restore", show=False),
     Binding("y", "copy", show=False),
+    Binding("c", "colours", show=False),
     Binding("question_mark", "help", show=False),
     Binding("escape", "leave", show=False),
 )
@@ -38,7 +39,7 @@ HINT = (
     ("n/p", "step"), ("←/→", "tab"), ("j", "jump"), ("/", "search"), ("e", "failure"),
     ("d", "diff"), ("y", "copy"), ("?", "help"), ("q", "quit"),
 )  # fmt: skip
-FINDING = ((".", "next"), (",", "back"), ("Esc", "end"))
+FINDING = ((".", "next"), (",", "back"), ("Esc", "end"), ("?", "help"), ("q", "quit"))
 """What the foot of the screen says while something is searched for."""
 
 KEYS = (
@@ -57,12 +58,16 @@ KEYS = (
     ("Enter", "open a folded part, a folder, a file; x opens all parts"),
     ("r", "write the files after this step into a folder"),
     ("y", "copy the command that shows this"),
+    ("c", "dark on light, or light on dark"),
     ("Esc", "back to the list; there: end the search"),
     ("q", "quit"),
 )
 """Each key, or a pair of keys, with its meaning."""
 
 
-def keys_line(keys: Sequence[tuple[str, str]]) -> Line:
-    """Keys with what they do, on one line."""
-    return [part for key, word in keys for part in (Span(f" {key}", "bold"), Span(f" {word} "))]
+def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Line:
+    """Keys with what they do, on one line; where there is no room, the last ones but two go."""
+    shown = list(keys)
+    while len(shown) > 2 and sum(len(key) + len(word) + 3 for key, word in shown) > width:
+        del shown[-3]
+    return [part for key, word in shown for part in (Span(f" {key}", "bold"), Span(f" {word} "))]

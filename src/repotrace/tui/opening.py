@@ -6,7 +6,8 @@ import gc
 
 from repotrace.errors import RunNotFound
 from repotrace.read.playing import PlayedRun
-from repotrace.tui.play import PlayApp, PlayOptions
+from repotrace.tui.options import PlayOptions
+from repotrace.tui.play import PlayApp
 
 
 def play_run(run: PlayedRun, options: PlayOptions) -> int:

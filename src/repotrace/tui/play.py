@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from textual import work
 from textual.app import App, ComposeResult
@@ -27,7 +27,8 @@ from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
 from repotrace.tui.keys import BINDINGS, FINDING, HINT, keys_line
 from repotrace.tui.lines_view import LinesView
-from repotrace.tui.looks import LAYOUT
+from repotrace.tui.looks import DARK, LAYOUT, LIGHT
+from repotrace.tui.options import PlayOptions
 from repotrace.tui.restoring import proposed, restored
 from repotrace.tui.searching import Search, gathered
 from repotrace.tui.step_list import StepList
@@ -52,22 +53,6 @@ _AGAIN = 1.0
 """Seconds between two looks at a run that is followed."""
 
 
-class PlayOptions(NamedTuple):
-    """How the screen begins."""
-
-    step: int | None = None
-    """The number of the first step that is shown."""
-    show_llm: bool = False
-    """Begin with the conversation."""
-    show_files: bool = True
-    """Without it there is nothing of files and diffs."""
-    follow: bool = False
-    """Look again and again what the run has done meanwhile."""
-    command: str = "repotrace"
-    """How RepoTrace is called for this store."""
-    colourless: bool = False
-
-
 class PlayApp(App[None]):
     """Steps through a recorded run. Nothing is executed."""
 
@@ -82,6 +67,8 @@ class PlayApp(App[None]):
         self.options = options or PlayOptions()
         if self.options.colourless:
             self._without_colours()
+        if self.options.theme is not None:
+            self.theme = self.options.theme
         self.tab = MESSAGES if self.options.show_llm else OVERVIEW
         self._tabs = TabReader(run)
         self._reading = asyncio.Lock()
@@ -115,7 +102,7 @@ class PlayApp(App[None]):
                     yield FileTree(id="tree")
                     yield LinesView(id="content")
         yield Prompt(id="prompt")
-        yield LineBar(keys_line(HINT), id="foot")
+        yield LineBar(id="foot")
 
     @property
     def steps(self) -> StepList:
@@ -182,8 +169,10 @@ class PlayApp(App[None]):
         self.steps.branched = {branch.step for branch in branches if branch.step is not None}
 
     def on_resize(self, event: Resize) -> None:
-        """A file beside the tree, or in its place."""
+        """A file beside the tree, or in its place; and how much of the keys is told."""
         self.query_one("#files").set_class(event.size.width < 120, "narrow")
+        self.query_one("#body").set_class(event.size.width < 72, "narrow")
+        self._say_nothing_else()
 
     def on_lines_view_resized(self, event: LinesView.Resized) -> None:
         """A diff has two sides or one."""
@@ -228,12 +217,12 @@ class PlayApp(App[None]):
         finally:
             slow.stop()
         if wanted.tab == FILES:
-            self.query_one(FileTree).show(shown.files)
+            self.query_one(FileTree).show(shown.files, shown.note)
             self.content.show(shown.blocks, stay=stay)
         else:
             self.view.show(shown.blocks, stay=stay)
         self.shown = wanted
-        if shown.note:
+        if shown.note and shown.files:
             self.say([Span(shown.note, "yellow")])
         elif self.query_one("#foot", LineBar).text == _READING:
             self._say_nothing_else()
@@ -245,10 +234,9 @@ class PlayApp(App[None]):
 
     def _say_nothing_else(self) -> None:
         """At the foot again what always stands there."""
-        if self.search is None:
-            self.say(keys_line(HINT))
-        else:
-            self.say([*self.search.told(self.place), Span("  "), *keys_line(FINDING)])
+        told = [] if self.search is None else [*self.search.told(self.place), Span("  ")]
+        width = self.size.width - sum(len(span.text) for span in told)
+        self.say([*told, *keys_line(FINDING if told else HINT, width)])
 
     # --- Moving -------------------------------------------------------------------------------
 
@@ -523,6 +511,10 @@ class PlayApp(App[None]):
         command = command_for(self.played, self.wanted, self.options.command)
         self.copy_to_clipboard(command)
         self.say([Span("copied: "), Span(one_line(command), "bold")])
+
+    def action_colours(self) -> None:
+        """Dark on light, or light on dark."""
+        self.theme = LIGHT if self.current_theme.dark else DARK
 
     def action_help(self) -> None:
         """What the keys do."""

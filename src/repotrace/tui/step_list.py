@@ -27,7 +27,7 @@ class StepList(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     StepList { scrollbar-gutter: stable; }
     StepList .step-list--cursor { background: $surface-lighten-2; }
-    StepList:focus .step-list--cursor { background: $primary 35%; }
+    StepList:focus .step-list--cursor { background: $primary 28%; }
     StepList .step-list--found { background: $warning 15%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -108,13 +108,18 @@ class StepList(ScrollView, can_focus=True):
         self.refresh()
 
     def _into_sight(self) -> None:
-        top, height = self.place * self._height, self._height
-        if self.size.height <= 0:
+        """With the steps around it: one where it is near, half a screen where it is far."""
+        top, height, room = self.place * self._height, self._height, self.size.height
+        first = self.scroll_offset.y
+        if room <= 0:
             return
-        if top < self.scroll_offset.y:
-            self.scroll_to(0, top, animate=False, force=True)
-        elif top + height > self.scroll_offset.y + self.size.height:
-            self.scroll_to(0, top + height - self.size.height, animate=False, force=True)
+        margin = height if room >= 3 * height else 0
+        if first - room > top or top > first + 2 * room:
+            self.scroll_to(0, max(0, top - room // 2), animate=False, force=True)
+        elif top - margin < first:
+            self.scroll_to(0, max(0, top - margin), animate=False, force=True)
+        elif top + height + margin > first + room:
+            self.scroll_to(0, top + height + margin - room, animate=False, force=True)
 
     def on_resize(self, event: Resize) -> None:
         """One row for a step or two."""
@@ -129,6 +134,8 @@ class StepList(ScrollView, can_focus=True):
             return Strip.blank(width, self.rich_style)
         here = place == self.place
         row = self._row(place, part)
+        if here:  # what is dim cannot be read on the colour of the cursor
+            row = [Span(span.text, span.style.replace("dim", "")) for span in row]
         strip = Strip(segments([Span("▌" if here else " "), *row]))
         style = self.rich_style
         if here:
@@ -136,6 +143,17 @@ class StepList(ScrollView, can_focus=True):
         elif place in self.found:
             style = self.get_component_rich_style("step-list--found")
         return strip.adjust_cell_length(width).apply_style(style)
+
+    @property
+    def _figures(self) -> set[str]:
+        """The columns for which the run has anything."""
+        totals = self._run.run.totals
+        known = {
+            "lines": totals.files_modified,
+            "tokens": totals.tokens_used,
+            "tests": totals.tests,
+        }
+        return {name for name, count in known.items() if count}
 
     def _row(self, place: int, part: int) -> Line:
         try:
@@ -149,5 +167,6 @@ class StepList(ScrollView, can_focus=True):
             marked=place == self.mark,
             blamed=line.number in self.blamed,
             branched=line.number in self.branched,
+            figures=self._figures,
         )
         return rows[part] if part < len(rows) else []

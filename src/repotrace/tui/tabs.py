@@ -26,6 +26,8 @@ from repotrace.render.play import (
 OVERVIEW, MESSAGES, FILES, DIFF = "Overview", "Messages", "Files", "Diff"
 OUTPUT, TESTS, BLAME = "Output", "Tests", "Blame"
 
+_MISSING = "the files after this step are not known"
+
 _KEPT = 8
 """Steps that are kept at hand."""
 
@@ -82,9 +84,7 @@ class TabReader:
             files = self._run.files(view)
             changed = (file.path for file in files if file.change)
             path = wanted.path or next(changed, None)
-            known = view.after.state_id is not None
-            note = "" if known else "the files after this step are not known; these it changed"
-            return Shown(self._content(view, path), files, note)
+            return Shown(self._content(view, path), files, _note(view, len(files)))
         except (RepoTraceError, OSError) as error:
             return Shown([fixed([problem(error)])])
 
@@ -115,7 +115,9 @@ class TabReader:
         place, since, width = wanted.place, wanted.since, wanted.width
         if since is None or since == place:
             yield fixed([[Span(f"what step {view.line.number} changed", "dim")], []])
-            yield from diff_blocks(self._run.diff(view), "it changed no files", width=width)
+            known = view.before.state_id is not None and view.after.state_id is not None
+            nothing = "it changed no files" if known else f"no change is known; {_MISSING}"
+            yield from diff_blocks(self._run.diff(view), nothing, width=width)
             return
         first, last = sorted((since, place))
         names = [self._run.outline(at).number for at in (first, last)]
@@ -123,16 +125,23 @@ class TabReader:
         yield fixed([[Span(title, "magenta")], []])
         diff = self._run.diff_between(first, last)
         if diff is None:
-            yield fixed([[Span("the files after one of these steps are not known", "yellow")]])
+            text = "the files after one of these steps are not known; d shows this step alone"
+            yield fixed([[Span(text, "yellow")]])
             return
         yield from diff_blocks(StepDiff(diff), "nothing is different", width=width)
 
     def _content(self, view: StepView, path: str | None) -> Sequence[Block]:
         if path is None:
-            return [fixed([[Span("choose a file", "dim")]])]
+            return [fixed([[Span("Enter shows a file", "dim")]])]
         number = view.line.number
         head = fixed([[Span(one_line(path), "bold"), Span(f"  after step {number}", "dim")], []])
         return [head, *content_blocks(path, self._run.content(view, path))]
+
+
+def _note(view: StepView, count: int) -> str:
+    if view.after.state_id is not None:
+        return "" if count else "there are no files after this step"
+    return f"{_MISSING}; these it changed" if count else f"{_MISSING}, nor any that it changed"
 
 
 def command_for(run: PlayedRun, wanted: Wanted, base: str) -> str:

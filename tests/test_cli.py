@@ -142,8 +142,11 @@ def test_occurrences_are_counted_without_touching_the_file(repotrace: Shell) -> 
     boom(repotrace)
     before = report_file(repotrace, BOOM_ID).read_bytes()
     done = repotrace("capture", *BOOM)
-    assert b"seen 2 times" in done.stderr
+    assert done.stderr.endswith(b"seen 2 times\n")
     assert report_file(repotrace, BOOM_ID).read_bytes() == before
+    repotrace("set", BOOM_ID, "--status", "fixed")
+    done = repotrace("capture", *BOOM)
+    assert done.stderr.endswith(b"seen 3 times, though its status is fixed\n")
 
 
 def test_row_22_piped_input_is_recorded_and_fed_again(repotrace: Shell) -> None:

@@ -348,7 +348,7 @@ def test_outside_of_git(repotrace: Shell) -> None:
     shutil.rmtree(repotrace.cwd / ".repotrace/snapshots.git")
     said = replayed(repotrace, "a")
     assert said["verdict"] == "cannot-run"
-    assert "it ran in no git repository" in str(said["detail"])
+    assert "no git repository is known that it ran in" in str(said["detail"])
 
 
 def test_a_folder_that_is_not_among_the_files(repository: Shell) -> None:

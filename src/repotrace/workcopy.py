@@ -129,7 +129,7 @@ def _why_no_state(files: FileState, snapshots: SnapshotStore | None) -> str:
 
 def _why_no_commit(state: RepositoryState | None, commit: str | None) -> str:
     if state is None:
-        return "it ran in no git repository"
+        return "no git repository is known that it ran in"
     if commit is None:
         return "there was no commit yet"
     short = commit[:12]

@@ -263,9 +263,17 @@ def _summarise(stored: Stored, report: BugReport, run: CommandRun) -> None:
         if way := remedy(run):
             note(f"  {way}")
     if stored.occurrences > 1:
-        note(f"seen {stored.occurrences} times")
+        note(f"seen {stored.occurrences} times{_again(stored.report, run)}")
     elif stored.report.id != report.id:
         note(f"{report.id} ended or printed otherwise; this one is kept beside it")
+
+
+def _again(report: BugReport, run: CommandRun) -> str:
+    from repotrace.readable import one_line
+    from repotrace.sweeps import CLOSED
+
+    closed = run.failed and report.status.lower() in CLOSED
+    return f", though its status is {one_line(report.status)}" if closed else ""
 
 
 def _as_json(opened: Opened, stored: Stored, run: CommandRun) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -57,6 +58,45 @@ def test_a_run_is_printed_or_written(repotrace: Shell) -> None:
     assert part["left_out"]["llm"] is True
     none = repotrace("export", "--from-step", "9")
     assert (none.returncode, none.stdout) == (2, b"")
+
+
+def on_terminal(repotrace: Shell, *args: str) -> tuple[int, str]:
+    """The exit code of a command whose stdout is a terminal, and what it shows."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "repotrace", *args],
+        cwd=repotrace.cwd,
+        env=clean_environment(repotrace.home),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # so a terminal ends
+            while data := os.read(ours, 65_536):
+                shown += data
+    os.close(ours)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_terminal_gets_a_file_of_what_nobody_reads(repotrace: Shell) -> None:
+    printed = out(repotrace("export"))
+    assert out(repotrace("export", "-o", "-")) == printed
+    assert out(repotrace("work", "export-trace", RUN, "-")) == printed
+    assert not (repotrace.cwd / "-").exists()
+    assert on_terminal(repotrace, "export") == (0, f"wrote {RUN}.json\n")
+    assert (repotrace.cwd / f"{RUN}.json").read_text() == printed
+    code, said = on_terminal(repotrace, "export")
+    assert (code, f"{RUN}.json is there already" in said) == (2, True)
+    assert on_terminal(repotrace, "export", "-f", "html") == (0, f"wrote {RUN}.html\n")
+    assert on_terminal(repotrace, "export", "-o", "-") == (0, printed)
+    code, said = on_terminal(repotrace, "export", "-f", "markdown")
+    assert (code, said) == (0, out(repotrace("export", "-f", "markdown")))
+    code, said = on_terminal(repotrace, "export", "-f", "bundle", "-o", "-")
+    assert (code, "no text" in said) == (2, True)
+    assert repotrace("export", "-f", "bundle", "-o", "-").stdout.startswith(b"PK")
 
 
 @pytest.mark.usefixtures("recorded")

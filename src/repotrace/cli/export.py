@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Format = Literal["json", "markdown", "html", "bundle"]
 
+_PRINTED = Path("-")
+"""Given as the file: stdout."""
+
 RefArgument = Annotated[
     str,
     typer.Argument(metavar="REF", help="Id of a run or report, a prefix, latest, or a file"),
@@ -153,6 +156,19 @@ def _refuse_odd(format: Format, options: ExportOptions) -> None:  # noqa: A002
         raise typer.BadParameter("--full and --no-files exclude each other")
 
 
+def _where(output: Path | None, format: Format, usual: Path) -> Path | None:  # noqa: A002
+    """The file to write; None: it is printed. A terminal gets what people read, and no more."""
+    if output is None:
+        for_people = format == "markdown"
+        is_printed = format != "bundle" and (for_people or not sys.stdout.isatty())
+        return None if is_printed else usual
+    if output != _PRINTED:
+        return output
+    if format == "bundle" and sys.stdout.isatty():
+        raise typer.BadParameter("a bundle is no text to print", param_hint="--output")
+    return None
+
+
 def _write(
     opened: Opened,
     found: Run | BugReport,
@@ -169,10 +185,10 @@ def _write(
         format_of_name,
     )
 
-    format = format or format_of_name(output.name if output else "")  # noqa: A001
+    name = output.name if output is not None and output != _PRINTED else ""
+    format = format or format_of_name(name)  # noqa: A001
     _refuse_odd(format, options)
-    if format == "bundle" and output is None:
-        output = Path(f"{found.id}{EXPORTERS[format].suffix}")
+    output = _where(output, format, Path(f"{found.id}{EXPORTERS[format].suffix}"))
     if output is not None and output.exists() and not overwrite:
         raise ReportExists(f"{output} is there already.", hint="Replace it with --overwrite")
     if isinstance(found, BugReport):

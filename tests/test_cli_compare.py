@@ -117,6 +117,20 @@ def test_the_first_step_that_differs_is_named(store: Store) -> None:
     assert found.divergence == 1
 
 
+def test_a_branch_is_compared_from_its_step_on(store: Store) -> None:
+    store.runs.add_events(told("ra", LOOK, GREP, edit("1"), run_tests(x="failed")))
+    branch = [*told("rb", edit("2"), run_tests(x="passed"))]
+    branch[0]["data"] |= {"parent_run_id": "ra", "branched_from_step": 2}
+    store.runs.add_events(branch)
+    a, b = store.runs.get("ra"), store.runs.get("rb")
+    found = compare_runs(store, a, b)
+    assert (found.branch, found.branched_from_step, found.verdict) == ("b", 2, "better")
+    assert rows(found) == [(3, 1, ("content",)), (4, 2, ("exit code", "tests"))]
+    back = compare_runs(store, b, a)
+    assert (back.branch, back.branched_from_step, back.verdict) == ("a", 2, "worse")
+    assert rows(back) == [(1, 3, ("content",)), (2, 4, ("exit code", "tests"))]
+
+
 def test_another_target_is_another_deed(store: Store) -> None:
     found = compared(store, (LOOK, edit("1")), (GREP, edit("1"), edit("1", "app/other.py")))
     assert rows(found) == [(1, None, ()), (None, 1, ()), (2, 2, ()), (None, 3, ())]

@@ -288,6 +288,27 @@ def test_the_prompt_tells_what_was_done_and_why(repotrace: Shell) -> None:
     assert "in the original" not in repotrace("rerun", "--from-step", "1").stdout.decode()
 
 
+def test_a_branch_of_a_branch(repotrace: Shell, tmp_path: Path) -> None:
+    store = store_of(repotrace)
+    original = store.runs.get("latest")
+    ask = ["--execute", "--modify-prompt"]
+    assert repotrace("rerun", original.id, "--from-step", "7", *ask, HINT).returncode == 0
+    (first,) = store.runs.list(parent=original.id)
+    assert repotrace("rerun", first.id, "--from-step", "3", *ask, "Be quick.").returncode == 0
+    (second,) = store.runs.list(parent=first.id)
+    assert (second.task, second.outcome) == (f"{TASK}\n\n{HINT}", "passed")
+    assert Path(str(second.workspace)) == tmp_path / f"the project-{first.id}-step-3"
+    plan = plan_rerun(store, second, 0, modify_prompt="And kind.")
+    task, *told, account = plan.prompt.split("\n\n")
+    assert (task, told) == (TASK, [HINT, "Be quick.", "And kind."])
+    assert [line.partition(".")[0] for line in account.splitlines()[1:]] == [
+        *("earlier 3", "earlier 5", "earlier 7", "earlier 3")
+    ]
+    assert plan.argv[:-1] == (sys.executable, str(tmp_path / "agent.py"))
+    replaced = plan_rerun(store, second, 0, prompt="Do nothing.")
+    assert replaced.prompt.startswith("Do nothing.\n\nWhat has been done")
+
+
 def test_the_prompt_is_one_word_wherever_it_stands(repotrace: Shell, tmp_path: Path) -> None:
     nasty = 'say "it\'s" $(touch pwned) `touch pwned` {prompt} \\n\nsecond line 🎉'
     (tmp_path / "prompt").write_text(nasty)

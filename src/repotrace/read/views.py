@@ -424,8 +424,12 @@ class RunComparison(View):
     """The steps without parts, model calls left out, in order."""
     divergence: int | None = None
     """Index in `steps` of the first that is not the same; None: there is none."""
+    branch: str | None = None
+    """`a` or `b`: which of them goes on from a step of the other."""
+    branched_from_step: int | None = None
+    """That step of the other one; what the other one did before is no part of `steps`."""
     same_start: bool | None = None
-    """Whether both began with the same files; None: not known."""
+    """Whether both began with the same files, a branch with those of its step; None: not known."""
     same_end: bool | None = None
     """Whether both ended with the same files."""
     end_qualities: tuple[str, str] = ("missing", "missing")

@@ -26,6 +26,7 @@ _VERDICTS = {
     "same": ("The tests say the same of both", ""),
     "unknown": ("No test ran in both, so nothing says which is better", "yellow"),
 }
+_PASSED = "passed"
 _MARKS = {True: ("=", "dim"), False: ("≠", "yellow")}
 
 
@@ -101,10 +102,15 @@ def _verdict(view: RunComparison) -> Iterator[Line]:
         "only in B": (view.only_b, "dim"),
     }
     for name, (tests, colour) in groups.items():
-        for test in tests[:TESTS_SHOWN]:
+        # Of what ran in one of them alone, a test that passed says little.
+        named = [test for test in tests if (test.a and test.b) or (test.a or test.b) != _PASSED]
+        for test in named[:TESTS_SHOWN]:
             yield [Span(f"  {name:<9}  ", colour), Span(f"{one_line(test.node_id)}{_change(test)}")]
-        if len(tests) > TESTS_SHOWN:
-            yield [Span(f"  {name:<9}  … and {len(tests) - TESTS_SHOWN} more", "dim")]
+        if len(named) > TESTS_SHOWN:
+            yield [Span(f"  {name:<9}  … and {len(named) - TESTS_SHOWN} more", "dim")]
+        if len(named) < len(tests):
+            passed = count(len(tests) - len(named), "test")
+            yield [Span(f"  {name:<9}  ", colour), Span(f"{passed}  {_PASSED}")]
 
 
 def _change(test: ComparedTest) -> str:
@@ -117,6 +123,12 @@ def _change(test: ComparedTest) -> str:
 
 
 def _divergence(view: RunComparison) -> Iterator[Line]:
+    if view.branch is not None:
+        names = ("A", "B") if view.branch == "a" else ("B", "A")
+        place = f"step {view.branched_from_step}" if view.branched_from_step else "the beginning"
+        yield [
+            Span(f"{names[0]} goes on from {place} of {names[1]}; the steps are those after it.")
+        ]
     if view.same_start is False:
         yield [Span("They began with different files.", "yellow")]
     if view.divergence is None:

@@ -19,10 +19,28 @@ _TEXT = 200
 
 def account_of(store: Store, run: Run, number: int) -> list[str]:
     """The steps up to one that did something: what, what came of it, and the words that led to
-    it. Model calls are left out, and so are steps that are made of others."""
+    it. Model calls are left out, and so are steps that are made of others. Of a branch, those of
+    the run before it come first."""
+    told, more = _told(store, run, number)
+    known = {run.id}
+    while len(told) < _LONGEST and run.parent_run_id not in known:
+        parent = store.runs.named(run.parent_run_id) if run.parent_run_id else None
+        if parent is None or run.branched_from_step is None:
+            break
+        earlier, before = _told(store, parent, run.branched_from_step)
+        told = [*(f"earlier {line}" for line in earlier), *told]
+        more += before
+        known.add(parent.id)
+        run = parent
+    cut = max(0, len(told) - _LONGEST)
+    return [*([f"({more + cut} steps before)"] if more + cut else []), *told[cut:]]
+
+
+def _told(store: Store, run: Run, number: int) -> tuple[list[str], int]:
+    """A line each for the last steps up to one, and how many were before."""
     with store.runs.overview() as overview:
         if overview is None:
-            return []
+            return [], 0
         lines = StepLines(overview, run)
         parents = {step.parent_id for step in lines.outline}
         within = parts_of(lines.outline, number)
@@ -34,15 +52,12 @@ def account_of(store: Store, run: Run, number: int) -> list[str]:
             and step.id not in parents
         ]
         told = list(lines.of(done[-_LONGEST:]))
-    more = len(done) - len(told)
     reasons = [None, *(line.reason for line in told)]
-    return [
-        *([f"({more} steps before)"] if more else []),
-        *(
-            f"{line.number}. {'; '.join(_facts(line, is_new=line.reason != before))}"
-            for line, before in zip(told, reasons, strict=False)
-        ),
+    texts = [
+        f"{line.number}. {'; '.join(_facts(line, is_new=line.reason != before))}"
+        for line, before in zip(told, reasons, strict=False)
     ]
+    return texts, len(done) - len(told)
 
 
 def parts_of(steps: Sequence[ExecutionStep | Outline], number: int) -> set[int]:

@@ -40,13 +40,17 @@ def compare_runs(store: Store, a: Run, b: Run) -> RunComparison:
     """How `b` differs from `a`. The tests decide which of them is better, nothing else.
 
     Steps are aligned by what they did: the same tool on the same target, the same command, a
-    change of the same files. Two that did the same may still differ in what came of it.
+    change of the same files. Two that did the same may still differ in what came of it. Of a run
+    that the other one is a branch of, only what it did after that step is compared.
     """
     tests = _tests(store, a, b)
     passing = tests.pop("passing", ())
-    steps = tuple(_aligned(_steps(store, a), _steps(store, b)))
+    branch = "b" if b.parent_run_id == a.id else "a" if a.parent_run_id == b.id else None
+    step = {"a": a, "b": b}[branch].branched_from_step if branch else None
+    begun = (step or 0 if branch == "b" else 0, step or 0 if branch == "a" else 0)
+    steps = tuple(_aligned(_steps(store, a, begun[0]), _steps(store, b, begun[1])))
     both = [StatesOfRun.of(store, run) for run in (a, b)]
-    start = _differing(store, *(states.after(0) for states in both))
+    start = _differing(store, *(own.after(n) for own, n in zip(both, begun, strict=True)))
     ends = [states.last() for states in both]
     end = _differing(store, *ends)
     return RunComparison(
@@ -56,6 +60,8 @@ def compare_runs(store: Store, a: Run, b: Run) -> RunComparison:
         verdict=_verdict(tests, any_passing=bool(passing)),
         steps=steps,
         divergence=next((n for n, step in enumerate(steps) if not step.same), None),
+        branch=branch,
+        branched_from_step=step,
         same_start=None if start is None else not start,
         same_end=None if end is None else not end,
         end_qualities=(ends[0].quality, ends[1].quality),
@@ -108,11 +114,21 @@ def _verdict(tests: Mapping[str, tuple[ComparedTest, ...]], *, any_passing: bool
 # --- Steps ----------------------------------------------------------------------------------
 
 
-def _steps(store: Store, run: Run) -> _Steps:
+def _steps(store: Store, run: Run, after: int) -> _Steps:
+    """What the run did after a step, with what that step was made of left out as well."""
     every = list(stream_steps(store, run))
     parents = {line.parent for line in every}
+    within = {after}
+    for line in every if after else ():
+        if line.parent in within:
+            within.add(line.number)
     lines = [
-        line for line in every if line.number not in parents and line.step_type != StepType.LLM
+        line
+        for line in every
+        if line.number > after
+        and line.number not in within
+        and line.number not in parents
+        and line.step_type != StepType.LLM
     ]
     contents: dict[str, list[tuple[str, str | None]]] = defaultdict(list)
     for operation in store.runs.operations(run.id):

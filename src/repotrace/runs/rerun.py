@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 PROMPT = "{prompt}"
 """Stands for the prompt in a command."""
 
+_SO_FAR = "What has been done so far"
+
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
+_BRANCHED = re.compile(r"(?:-r[0-9a-f]{12}-step-\d+(?:-\d+)?)+$")
 _SCRIPT_FOLLOWS = re.compile(r"-[a-z]*c")
 _LONGEST_ARGUMENT = 131_072
 """Bytes that are too many for one argument on Linux."""
@@ -79,7 +82,11 @@ class Plan:
     """The steps that follow in the original, by their numbers."""
     within: frozenset[int]
     """The numbers of those of them that the step is made of: they are done."""
+    task: str
+    """What the original was asked to do, with how that was changed if it is a branch itself."""
     modification: str | None
+    replaces_task: bool
+    """Whether the modification takes the place of the task."""
     prompt: str
     """What the agent is told: the task with the modification, and what was done before."""
     argv: tuple[str, ...]
@@ -120,8 +127,8 @@ def plan_rerun(
     beside = workspace_here(store, run) or workspace_for(Path.cwd(), os.environ)
     missed = lacking(store, run, known.state_id)
     account = account_of(store, run, step)
-    task = prompt if prompt is not None else run.task or ""
-    told = _prompt(task, modify_prompt, account, known)
+    task = asked(run)
+    told = _prompt(task if prompt is None else prompt, modify_prompt, account, known)
     is_changed = modify_prompt is not None or prompt is not None
     words, problem = _command(run, agent_cmd, is_changed=is_changed)
     if words and not told and any(PROMPT in word for word in words):
@@ -148,7 +155,9 @@ def plan_rerun(
         before=next((s for s in steps if s.step_number == step), None),
         remaining=tuple(s for s in steps if s.step_number > step),
         within=frozenset(parts_of(steps, step)),
+        task=task,
         modification=prompt if prompt is not None else modify_prompt,
+        replaces_task=prompt is not None,
         prompt=told,
         argv=_with_prompt(words, told),
         command=shlex.join(words).replace(f"'{PROMPT}'", PROMPT),
@@ -169,13 +178,23 @@ def _size(store: Store, state_id: str) -> int:
 # --- The prompt and the command ---------------------------------------------------------------
 
 
+def asked(run: Run) -> str:
+    """What a run was asked to do; of one that was branched, with its modification."""
+    task, modification = run.task or "", run.attributes.get("modification")
+    if not isinstance(modification, str):
+        return task
+    if run.attributes.get("task_replaced"):
+        return modification
+    return "\n\n".join(part.strip() for part in (task, modification) if part.strip())
+
+
 def _prompt(task: str, modification: str | None, account: Sequence[str], known: KnownState) -> str:
     parts = [task.strip()]
     if modification:
         parts.append(modification.strip())
     if account:
         doubt = "" if known.exact else ", as far as that is known"
-        head = f"What has been done so far; the files are as these steps left them{doubt}. Go on:"
+        head = f"{_SO_FAR}; the files are as these steps left them{doubt}. Go on:"
         parts.append("\n".join([head, *account]))
     return "\n\n".join(part for part in parts if part)
 
@@ -201,8 +220,12 @@ def _command(run: Run, agent_cmd: str | None, *, is_changed: bool) -> tuple[list
     recorded = run.attributes.get("command")
     if isinstance(recorded, list) and recorded and all(isinstance(w, str) for w in recorded):
         words = list(map(str, recorded))
+        task = asked(run).strip()
+        # A branch was told besides what had been done before.
         places = [
-            n for n, word in enumerate(words) if run.task and word.strip() == run.task.strip()
+            n
+            for n, word in enumerate(words)
+            if task and (word.strip() == task or word.startswith(f"{task}\n\n{_SO_FAR}"))
         ]
         if places:
             words[places[-1]] = PROMPT
@@ -242,6 +265,8 @@ def _with_prompt(words: Sequence[str], prompt: str) -> tuple[str, ...]:
 def _folder_beside(workspace: Path, run: Run, step: int, branches: frozenset[str]) -> Path:
     """A new folder beside the workspace, so that it is in nobody's work tree; not called like
     one of the branches."""
+    if run.parent_run_id is not None:  # of a branch of a branch, one name is enough
+        workspace = workspace.with_name(_BRANCHED.sub("", workspace.name) or workspace.name)
     usual = folder_beside(workspace, f"{run.id}-step-{step}")
     folder, number = usual, 2
     while os.path.lexists(folder) or f"repotrace/{folder.name}" in branches:
@@ -338,12 +363,14 @@ def recording(
     attributes: dict[str, Any] = {}
     if plan.modification is not None:
         attributes["modification"] = plan.modification
+    if plan.replaces_task:
+        attributes["task_replaced"] = True
     wish = Wish(
         spec.argv,
         {**spec.env, "PWD": os.fspath(plan.folder)},
         plan.folder,
         agent,
-        plan.run.task,
+        plan.task or None,
         plan.run.tags,
         workspace=plan.folder,
         facts={

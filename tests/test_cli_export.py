@@ -294,6 +294,10 @@ def test_a_file_does_for_an_id(repotrace: Shell, machine: Machine, tmp_path: Pat
     assert json.loads(out(machine("export", str(run))))["run_id"] == RUN
     assert machine("replay", str(report)).returncode == 2
     assert machine("replay", str(report), "--yes").returncode == 0
+    for name in ("mail.txt", "page.HTML", "without a suffix"):
+        again = report.rename(tmp_path / name)
+        assert machine("show", str(again)).stderr == f"this is report {BOOM_ID}\n".encode()
+        report = again
 
 
 def test_secrets_in_files_keep_a_bundle_from_being_written(repotrace: Shell) -> None:

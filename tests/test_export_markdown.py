@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from reading import LEAP, project, record
 from recording import NOON, RUN, event, step
 from reporting import BOOM, command_run, report_of
 
+from repotrace.errors import ImportFailed
 from repotrace.records.blame import Blame
 from repotrace.records.bug import BugReport
 from repotrace.records.command import Output
 from repotrace.runs.export.exporting import Format, export_report, export_run
+from repotrace.runs.export.payload import payloads_in
 from repotrace.runs.export.selection import ExportOptions
-from repotrace.runs.receiving import is_ours, receive
+from repotrace.runs.receiving import is_ours, receive, receive_all
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 
@@ -210,6 +213,59 @@ def test_a_report_is_in_its_own_page(store: Store, tmp_path: Path) -> None:
         assert other.reports.load("a1") == report
         assert other.received.origin("report", "a1") is not None
     assert text.count("<details>") == text.count("</details>")
+
+
+SEEN: Mapping[str, Callable[[str], str]] = {
+    "as GitHub sends it": lambda text: text.replace("\n", "\r\n"),
+    "in an answer to an answer": lambda text: "> > " + text.replace("\n", "\n> > "),
+    "without blanks at ends": lambda text: "\n".join(
+        f"> {line}".rstrip() for line in text.split("\n")
+    ),
+    "in a list": lambda text: "- see\n\n  " + text.replace("\n", "\n  "),
+    "among other text": lambda text: f"Hello.\n\n{text}\nThanks!\n" + "x\n" * 9,
+    "far down": lambda text: "x" * 100_000 + "\n\n" + text,
+    "as a page": lambda text: f"<html><body>{MarkdownIt().render(text)}</body></html>",
+    "as a page of Windows": lambda text: MarkdownIt().render(text).replace("\n", "\r\n"),
+    "as JSON": lambda text: json.dumps({"title": "x", "body": text}, indent=1),
+    "as JSON with CRLF": lambda text: json.dumps({"body": text.replace("\n", "\r\n")}),
+    "twice": lambda text: f"{text}\n> " + text.replace("\n", "\n> "),
+    "beside a broken one": lambda text: f"```\nrepotrace-report-1\neNqabc\n```\n\n{text}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SEEN)
+@pytest.mark.parametrize("suffix", [".md", ".txt", ".html"])
+def test_a_report_is_found_however_its_page_was_saved(
+    store: Store, tmp_path: Path, form: str, suffix: str
+) -> None:
+    report = report_of(command_run(argv=BOOM, stdout=Output.of(b"boom\n" * 20)), id="a1")
+    text = export_report(store, report, "markdown", ExportOptions()).decode()
+    file = tmp_path / f"page{suffix}"
+    file.write_text(SEEN[form](text), newline="")
+    assert receive(store, file, now=NOON).id == "a1"
+    assert store.reports.load("a1") == report
+
+
+def test_every_report_of_a_page_is_taken(store: Store, tmp_path: Path) -> None:
+    reports = [report_of(command_run(argv=[*BOOM, name]), id=name) for name in ("a1", "a2")]
+    pages = [export_report(store, one, "markdown", ExportOptions()).decode() for one in reports]
+    file = kept("\n".join(pages), tmp_path)
+    with pytest.raises(ImportFailed, match=r"issue\.md holds 2 reports"):
+        receive(store, file, now=NOON)
+    assert store.reports.list_ids() == []
+    assert [got.id for got in receive_all(store, file, now=NOON)] == ["a1", "a2"]
+    assert store.reports.load("a2") == reports[1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["\n" * 300_000, f"\n{' ' * 300_000}!", f"\n{'> ' * 300_000}!", f"\n{'A' * 300_000}"],
+    ids=["empty lines", "blanks", "quotes", "no end"],
+)
+def test_a_page_that_has_none_is_soon_said_to(tmp_path: Path, body: str) -> None:
+    text = f"repotrace-report-1{body}" * 2
+    with pytest.raises(ImportFailed):
+        payloads_in(text, "page.md")
 
 
 def test_a_large_report_is_not(store: Store) -> None:

@@ -131,7 +131,7 @@ def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[P
 def _import(opened: Opened, paths: list[Path], options: Options, *, as_json: bool) -> None:
     from repotrace.cli.receiving import print_received, received_facts
     from repotrace.runs.importing import import_session
-    from repotrace.runs.receiving import Received, is_ours, receive
+    from repotrace.runs.receiving import Received, is_ours, receive_all
 
     done: list[tuple[Path, Summary]] = []
     received: list[tuple[Path, Received]] = []
@@ -139,10 +139,11 @@ def _import(opened: Opened, paths: list[Path], options: Options, *, as_json: boo
     for path in paths:
         try:
             if options.format in (None, OURS) and is_ours(path):
-                got = receive(opened.store, path, now=datetime.now(UTC), dry_run=options.dry_run)
-                received.append((path, got))
-                if not as_json:
-                    print_received(got, path, dry=options.dry_run)
+                now, dry = datetime.now(UTC), options.dry_run
+                for got in receive_all(opened.store, path, now=now, dry_run=dry):
+                    received.append((path, got))
+                    if not as_json:
+                        print_received(got, path, dry=dry)
                 continue
             with _progress(path) as advance:
                 runs = import_session(opened.store, path, options, progress=advance)

@@ -133,18 +133,35 @@ def _tell_news(opened: Opened) -> None:
     for line in news_lines(news):
         note(line)
     warn(done.problem)
-    if done.runs:
-        from repotrace.runs import ended
-        from repotrace.runs.alerts.posting import to_be_posted
+    with suppress(RepoTraceError):
+        _post_news(opened, {run.id for run in done.runs} | news.keys())
 
-        with suppress(RepoTraceError):
-            if wanted := to_be_posted(store, done.runs, settings, os.environ):
-                ended.start(store.home, wanted, os.environ, orphaned=True)
+
+def _post_news(opened: Opened, run_ids: set[str]) -> None:
+    """Have alerts posted that nobody could post at the end of their runs, or that were refused."""
+    from repotrace.runs import ended
+    from repotrace.runs.alerts.posting import to_be_posted
+
+    store = opened.store
+    if wanted := to_be_posted(store, run_ids, opened.settings.alerts, os.environ):
+        ended.start(store.home, wanted, os.environ, orphaned=True)
+
+
+_OURS = (".json", ".repotrace", ".md", ".markdown", ".txt", ".html", ".htm")
+"""How the names of files end that may stand for the id of what is in them."""
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # no path at all
+        return False
 
 
 def named(opened: Opened, ref: str) -> str:
     """`ref`, or the id of what is in the file that it names: that is imported then."""
-    if ref == LATEST or not ref.endswith((".json", ".repotrace", ".md")) or not Path(ref).is_file():
+    named_so = "/" in ref or ref.lower().endswith(_OURS)
+    if ref == LATEST or not named_so or not _is_file(ref):
         return ref
     from datetime import UTC, datetime
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -29,7 +30,7 @@ from repotrace.redact import Redactor
 from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
-from repotrace.runs.export.payload import MARK, payload_in
+from repotrace.runs.export.payload import MARK, payloads_in
 from repotrace.runs.export.selection import LeftOut, missing_here
 from repotrace.runs.export.shape import ExportedRun, run_of
 from repotrace.runs.traces import refuse_odd_name
@@ -47,6 +48,7 @@ MAX_FILE = 512 << 20
 _HEAD = 1 << 16
 _RUN = re.compile(rb'\s*\{\s*("format"\s*:\s*"%s"|"run_id"\s*:)' % FORMAT.encode())
 _REPORT = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"\\]{1,250}"\s*,\s*"title"\s*:')
+_PAGES = (".md", ".markdown", ".txt", ".html", ".htm")
 _ZIP = b"PK\x03\x04"
 
 
@@ -75,11 +77,37 @@ def is_ours(path: Path) -> bool:
 
 
 def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -> Received:
-    """Take in the run or report of a file, or with `dry_run` tell of it alone.
+    """Take in the one run or report of a file, or with `dry_run` tell of it alone.
 
     Raises ImportFailed with what is wrong with it.
     """
+    return receive_all(store, path, now=now, dry_run=dry_run, most=1)[0]
+
+
+def receive_all(
+    store: Store, path: Path, *, now: datetime, dry_run: bool = False, most: int | None = None
+) -> list[Received]:
+    """`receive` for a file that may hold several: a page where reports were pasted.
+
+    Raises ImportFailed if there are more than `most`, and keeps none of them then.
+    """
     form = _form(path)
+    if form != "markdown":
+        return [_receive(store, path, form, now=now, dry_run=dry_run)]
+    pages = payloads_in(_read(path).decode("utf-8", "replace"), path.name)
+    if most is not None and len(pages) > most:
+        raise ImportFailed(
+            f"{path.name} holds {len(pages)} reports.",
+            hint=f"Import them, then name one of them: repotrace import {shlex.quote(str(path))}",
+        )
+    reports = [report_of(_object(data, path.name), path.name) for data in pages]
+    origin = Origin(path.name, now)
+    return [_receive_report(store, path, one, origin, dry_run=dry_run) for one in reports]
+
+
+def _receive(
+    store: Store, path: Path, form: str | None, *, now: datetime, dry_run: bool
+) -> Received:
     if form is None:
         raise ImportFailed(
             f"{path} is no run or report that RepoTrace wrote.",
@@ -95,9 +123,13 @@ def receive(store: Store, path: Path, *, now: datetime, dry_run: bool = False) -
         if known is not None:
             return _told_known(store, known, found)
         return _told(found) if dry_run else take_run(store, found, origin)
-    if form == "markdown":
-        data = payload_in(data.decode("utf-8", "replace"), path.name)
     report = report_of(_object(data, path.name), path.name)
+    return _receive_report(store, path, report, origin, dry_run=dry_run)
+
+
+def _receive_report(
+    store: Store, path: Path, report: BugReport, origin: Origin, *, dry_run: bool
+) -> Received:
     if dry_run:
         return Received("report", report.id, not store.reports.exists(report.id), report.title)
     return take_report(store, report, None if is_code_here(store, path) else origin)
@@ -115,8 +147,10 @@ def _form(path: Path) -> str | None:
                 return "run"
             if _REPORT.match(head):
                 return "report"
-            marked = path.suffix.lower() in (".md", ".markdown", ".txt") or MARK.encode() in head
-            return "markdown" if marked and MARK.encode() in head + file.read(MAX_FILE) else None
+            if path.suffix.lower() in _PAGES:
+                return "markdown" if MARK.encode() in head + file.read(MAX_FILE) else None
+            # A session in which somebody read such a page is a session.
+            return "markdown" if MARK.encode() in head and not is_transcript(path) else None
     except OSError:
         return None
 

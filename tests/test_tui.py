@@ -732,6 +732,37 @@ def hostile_run(where: str) -> list[Event]:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_tabs_are_columns_and_never_reach_the_terminal(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    text = "\ta\tb\n\x1b[31mred\tx\x1b[0m\ty\nabcd\te\n"
+    recorded = record(project(tmp_path / "invoice"))
+    (recorded.workspace / "t.go").write_text(text)
+    state = recorded.store.snapshots.take(recorded.workspace, ref=f"runs/{RUN}").state_id
+    facts = {"step_type": "command", "description": "a\tb", "input_context": text}
+    command = {"argv": ["a\tb"], "stdout": text, "exit_code": 0}
+    recorded.store.runs.add_events(
+        [
+            event("step_started", 20, id="t", **facts),
+            event("state", 20, step_id="t", when="start", state_id=recorded.states[2]),
+            event("command", 21, step_id="t", command=command),
+            event("state", 22, step_id="t", state_id=state),
+            event("step_ended", 22, id="t", output_result=text),
+        ]
+    )
+
+    async def script(screen: Screen) -> None:
+        for key in "1234561":
+            await screen.press(key, "tab")
+            assert "\t" not in screen.all
+            assert "\t" not in "\n".join(screen.painted)
+            if key == "5":
+                assert "\n    a   b\nred x   y\nabcd    e" in screen.view
+
+    play(recorded.store, script, size=size, step=7)
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
 def test_nothing_that_was_captured_can_act(tmp_path: Path, size: tuple[int, int]) -> None:
     store = Store(tmp_path / "home")
     store.runs.add_events(hostile_run(os.fspath(tmp_path)))

@@ -13,13 +13,23 @@ from rich.console import Console, RenderableType
 from rich.segment import Segment
 
 from repotrace.render.diffs import Line, Span, style_of
-from repotrace.render.runs_layout import COLOURED, captured, captured_part, eased, fitting
+from repotrace.render.runs_layout import (
+    COLOURED,
+    CapturedLine,
+    captured,
+    captured_part,
+    eased,
+    fitting,
+)
 
 PIECE = 16_384
 """About so many bytes of a long text are one block."""
 
 MARKED = "bold reverse yellow"
 """Of what was searched for."""
+
+TAB = 4
+"""Columns from one tab stop to the next."""
 
 _AT_ONCE = 100
 """Lines of one block where they are made in order."""
@@ -52,13 +62,30 @@ def fixed(lines: Iterable[Line], *, foldable: bool = False, short: Line | None =
 def folded_to(line: Line, width: int) -> Iterator[Line]:
     """A line as lines of at most `width` cells, broken between words where that can be."""
     if not isinstance(line, NumberedLine):
-        yield from _at_words(eased(line, width), width)
+        yield from _at_words(eased(untabbed(line), width), width)
         return
     margin = line[0]
     room = width - cell_len(margin.text)
-    for part in _at_words(line[1:], max(room, 1)):
+    for part in _at_words(untabbed(line[1:]), max(room, 1)):
         yield [margin, *part]
         margin = Span(" " * cell_len(margin.text), margin.style)
+
+
+def untabbed(line: Line) -> Line:
+    """A line with spaces for tabs, which on a screen would move what comes after them anywhere."""
+    if not any("\t" in span.text for span in line):
+        return line
+    found = CapturedLine() if isinstance(line, CapturedLine) else []
+    at = 0
+    for span in line:
+        first, *rest = span.text.split("\t")
+        text = first
+        at += cell_len(first)
+        for piece in rest:
+            text += " " * (TAB - at % TAB) + piece
+            at += TAB - at % TAB + cell_len(piece)
+        found.append(Span(text, span.style))
+    return found
 
 
 def _at_words(line: Line, width: int) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from repotrace.render.blocks import NumberedLine
+from repotrace.render.blocks import NumberedLine, untabbed
 from repotrace.render.diffs import Hunk, Line, Span, diff_parts
 from repotrace.render.runs_layout import fold
 
@@ -101,7 +101,7 @@ def _cell(side: _Numbered | None, half: int) -> Iterator[Line]:
     mark, text = first.text[:1], first.text[1:]
     room = max(half - 7, 1)
     number, mark_span = Span(f"{side.number:>4} ", "dim"), Span(f"{mark} ", first.style)
-    for row in fold([Span(text, first.style), *rest], room):
+    for row in fold(untabbed([Span(text, first.style), *rest]), room):
         filled = _padded([mark_span, *row], half - 5)
         yield [number, *_tinted(filled, _TINTS.get(mark))]
         number, mark_span = Span(" " * 5), Span("  ")

@@ -219,6 +219,25 @@ def said_of(shell: Shell, run_id: str) -> bool:
     return f"{run_id} step".encode() in shell("runs", "list").stderr
 
 
+def test_what_was_refused_is_tried_again_when_the_run_is_read(
+    repotrace: Shell, kept: Store, hook: Webhook
+) -> None:
+    hook.codes = [404]
+    agent(repotrace, "new.py", REPOTRACE_WEBHOOK=hook.url)
+    hook.wait_for(1)
+    until(lambda: kept.alerts.has_unposted(kept.runs.get().id))
+    repotrace("runs", "list", env={"REPOTRACE_WEBHOOK": hook.url})
+    hook.wait_for(2)
+    until(lambda: not kept.alerts.has_unposted(kept.runs.get().id))
+    assert b"alert" not in repotrace("runs", "list").stderr
+
+
+def test_a_project_file_that_is_none_holds_up_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pyproject.toml")
+    (tmp_path / "repotrace.toml").mkdir()
+    assert not is_posting_wanted(tmp_path, {})
+
+
 def test_the_address_is_named_and_never_written(repotrace: Shell) -> None:
     assert address_in({"notify": "env:A"}, {"A": "http://a"}) == "http://a"
     assert address_in({"notify": "env:A"}, {}) is None

@@ -217,6 +217,7 @@ def _conclude(opened: Opened, plan: Plan, recorded: Recorded, *, as_json: bool) 
     compared = compare_runs(opened.store, plan.run, recorded.run)
     if as_json:
         print_json(_done(plan, recorded, compared.json_object()))
+        tell_alerts(opened, recorded.run)
         return
     from repotrace.render.compare import comparison
     from repotrace.render.runs_layout import Page

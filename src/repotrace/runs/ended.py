@@ -28,8 +28,9 @@ def is_posting_wanted(folder: Path | None, environ: Mapping[str, str]) -> bool:
         return False
     for each in project_folders(folder, environ):
         for name in (_OWN, _SHARED):
+            path = each / name
             with suppress(OSError):
-                text = (each / name).read_bytes()
+                text = path.read_bytes() if path.is_file() else b""
                 if b"notify" in text and (name == _OWN or b"repotrace" in text):
                     return True
     return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from repotrace.records.run import Run, RunStatus
 from repotrace.runs.alerts.evaluation import alerts_of
 from repotrace.runs.alerts.rules import Rules, rules_from
 from repotrace.storage import Store
-from repotrace.storage.alerts import KeptAlert
+from repotrace.storage.alerts import KeptAlert, Look
 
 AT_ONCE = 20
 """Runs that are looked over together, at most; the rest has its turn the next time."""
@@ -43,11 +43,14 @@ def look_over(store: Store, run: Run, rules: Rules) -> tuple[Alert, ...]:
     if look.at is not None and not look.changes and look.rules == rules.digest:
         return alerts_in(store, run.id)
     found = alerts_of(store, run, rules)
-    kept = [KeptAlert(run.id, a.rule, a.step, a.message, a.evidence) for a in found]
     with suppress(RepoTraceError):
-        now = datetime.now(UTC)
-        store.alerts.keep(run.id, kept, look=look, rules=rules.digest, at=now)
+        _keep(store, run, found, rules, look)
     return found
+
+
+def _keep(store: Store, run: Run, found: Iterable[Alert], rules: Rules, look: Look) -> None:
+    kept = [KeptAlert(run.id, a.rule, a.step, a.message, a.evidence) for a in found]
+    store.alerts.keep(run.id, kept, look=look, rules=rules.digest, at=datetime.now(UTC))
 
 
 class LookedOver(NamedTuple):
@@ -64,6 +67,7 @@ def look_over_ended(
     """Look over the recorded runs that have ended and were not looked over since, the newest first.
 
     Each is judged by the rules of its own project, by those of `settings` where that is gone.
+    Raises RepoTraceError if what is found cannot be kept: nobody wants to wait for that each time.
     """
     until = time.monotonic() + PATIENCE
     known: dict[str | None, Rules | None] = {}
@@ -82,7 +86,8 @@ def look_over_ended(
         rules = known[run.workspace]
         if rules is None:
             continue
-        look_over(store, run, rules)
+        look = store.alerts.look(name)
+        _keep(store, run, alerts_of(store, run, rules), rules, look)
         done.append(run)
         if time.monotonic() > until:
             break

@@ -25,17 +25,17 @@ def address_in(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str |
 
 
 def to_be_posted(
-    store: Store, runs: Iterable[Run], settings: Mapping[str, Any], environ: Mapping[str, str]
+    store: Store, run_ids: Iterable[str], settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> list[str]:
-    """The ids of those runs whose projects want alerts posted, and that have some which are not.
+    """Those of the runs whose projects want alerts posted, and that have some which are not.
 
     `settings` are for runs whose project is gone. Raises RepoTraceError as `address_in`.
     """
+    unposted = (store.runs.named(name) for name in run_ids if store.alerts.has_unposted(name))
     return [
         run.id
-        for run in runs
-        if store.alerts.has_unposted(run.id)
-        and address_in(settings_of(run, settings, environ), environ) is not None
+        for run in unposted
+        if run is not None and address_in(settings_of(run, settings, environ), environ) is not None
     ]
 
 

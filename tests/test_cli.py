@@ -580,6 +580,27 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     assert b"1 of 2 reports were not replayed" in err
 
 
+def test_ctrl_c_before_the_first_has_ended_does_not_say_that_there_are_none(
+    repotrace: Shell,
+) -> None:
+    line = "echo > started; exec sleep 60"
+    repotrace("capture", "--id", "b", "--timeout", "0.5", "sh", "-c", line)
+    path = report_file(repotrace, "b")
+    report = json.loads(path.read_text())
+    report["metadata"]["command_run"]["timeout"] = 60
+    path.write_text(json.dumps(report))
+    started = repotrace.cwd / "started"
+    started.unlink(missing_ok=True)
+    process = repotrace.start("replay-all")
+    deadline = time.monotonic() + 60
+    while not started.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (130, b"")
+    assert err == b"repotrace: interrupted; 1 of 1 reports were not replayed\n"
+
+
 # --- report, generate ---------------------------------------------------------------------
 
 

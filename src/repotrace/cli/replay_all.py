@@ -136,7 +136,8 @@ def _emit(
         from repotrace.render.replays import replay_table, sweep_line
 
         if summary.total == 0:
-            say("no reports stored")
+            if not opened.store.reports.list_ids():
+                say("no reports stored")
             return
         console(color=opened.color).print(replay_table(summary))
         say(sweep_line(summary))

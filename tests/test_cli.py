@@ -345,6 +345,27 @@ def test_set(repotrace: Shell) -> None:
     assert repotrace("set", BOOM_ID).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("clsoed", "did you mean 'closed'? 'clsoed' is a word of your own, and counts as open"),
+        ("wontfix", "'wontfix' is a word of your own, and counts as open"),
+        ("Fixed", None),
+        ("in progress", None),
+    ],
+)
+def test_set_says_what_an_unusual_status_counts_as(
+    repotrace: Shell, status: str, said: str | None
+) -> None:
+    boom(repotrace)
+    done = repotrace("set", BOOM_ID, "--status", status)
+    assert done.returncode == 0
+    lines = done.stderr.decode().splitlines()
+    assert lines[0] == f"changed status of {BOOM_ID}"
+    assert [line.partition(";")[0] for line in lines[1:]] == ([said] if said else [])
+    assert json.loads(report_file(repotrace, BOOM_ID).read_text())["status"] == status
+
+
 # --- replay, replay-all -------------------------------------------------------------------
 
 

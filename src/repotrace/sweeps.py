@@ -24,6 +24,8 @@ _DIFF_LINES = 200
 
 CLOSED = ("closed", "fixed", "resolved", "done")
 """Statuses of reports that a gate expects not to fail any more."""
+USUAL = ("open", "in progress", *CLOSED)
+"""The usual statuses. Any other word counts as open."""
 
 
 def sweep_text(

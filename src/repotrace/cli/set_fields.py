@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from repotrace.cli.options import (
     split_tags,
 )
 from repotrace.redact import Redactor
+from repotrace.sweeps import USUAL
 
 
 def set_fields(
@@ -23,7 +25,7 @@ def set_fields(
     report_id: ReportArgument,
     store: StoreOption = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="open, closed, or your own word")
+        str | None, typer.Option("--status", help="open, in progress, closed, or your own word")
     ] = None,
     severity: Annotated[
         str | None, typer.Option("--severity", help="low, medium, high, or your own word")
@@ -62,3 +64,8 @@ def set_fields(
         raise typer.BadParameter("give at least one of --status, --severity, --assignee, …")
     opened.store.reports.update(found, **fields)
     note(f"changed {', '.join(sorted(fields))} of {found}")
+    if isinstance(word := fields.get("status"), str) and word.lower() not in USUAL:
+        near = get_close_matches(word.lower(), USUAL, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        usual = ", ".join(USUAL)
+        note(f"{meant}{word!r} is a word of your own, and counts as open; the usual are {usual}")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reading import project, record
 from recording import event
 from running import Shell, plain_git
@@ -15,7 +18,7 @@ from states import exact
 
 from repotrace.read.views import RunComparison
 from repotrace.records.events import Event
-from repotrace.runs.compare import compare_runs
+from repotrace.runs.compare import alignment, compare_runs
 from repotrace.storage import Store
 
 
@@ -129,6 +132,26 @@ def test_a_branch_is_compared_from_its_step_on(store: Store) -> None:
     back = compare_runs(store, b, a)
     assert (back.branch, back.branched_from_step, back.verdict) == ("a", 2, "worse")
     assert rows(back) == [(1, 3, ("content",)), (2, 4, ("exit code", "tests"))]
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), max_size=30), st.lists(st.sampled_from("abcd"), max_size=30)
+)
+def test_as_many_steps_as_can_be_are_aligned(old: list[str], new: list[str]) -> None:
+    found = alignment(old, new)
+    assert all(old[a] == new[b] for a, b in found)
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(found))
+    table = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for a, one in enumerate(old):
+        for b, other in enumerate(new):
+            longest = table[a][b] + 1 if one == other else max(table[a][b + 1], table[a + 1][b])
+            table[a + 1][b + 1] = longest
+    assert len(found) == table[-1][-1]
+
+
+def test_many_steps_that_repeat_are_aligned_soon() -> None:
+    old, new = "tse" * 2000, "tes" * 2000
+    assert len(alignment(old, new)) == 4000  # two of each three
 
 
 def test_another_target_is_another_deed(store: Store) -> None:

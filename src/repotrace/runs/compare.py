@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from repotrace.read.runs import run_line, stream_steps
@@ -158,16 +157,54 @@ def _moved(text: str, run: Run) -> str:
 
 
 def _aligned(old: _Steps, new: _Steps) -> Iterator[ComparedStep]:
-    matcher = SequenceMatcher(None, old.deeds, new.deeds, autojunk=False)
-    for kind, a1, a2, b1, b2 in matcher.get_opcodes():
-        if kind == "equal":
-            for a, b in zip(old.lines[a1:a2], new.lines[b1:b2], strict=True):
-                yield ComparedStep(a=a, b=b, differs=tuple(_differences(a, b, old, new)))
+    i = j = 0
+    for a, b in [*alignment(old.deeds, new.deeds), (len(old.deeds), len(new.deeds))]:
+        yield from (ComparedStep(a=line) for line in old.lines[i:a])
+        yield from (ComparedStep(b=line) for line in new.lines[j:b])
+        if a < len(old.lines):
+            both = old.lines[a], new.lines[b]
+            differs = tuple(_differences(*both, old, new))
+            yield ComparedStep(a=both[0], b=both[1], differs=differs)
+        i, j = a + 1, b + 1
+
+
+def alignment[T: Hashable](old: Sequence[T], new: Sequence[T]) -> list[tuple[int, int]]:
+    """The places of equal items of both in order, as many as there can be."""
+    shorter = min(len(old), len(new))
+    start = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    rest = shorter - start
+    end = next((n for n in range(rest) if old[-1 - n] != new[-1 - n]), rest)
+    middle = _longest(old[start : len(old) - end], new[start : len(new) - end])
+    return [
+        *((n, n) for n in range(start)),
+        *((start + a, start + b) for a, b in middle),
+        *((len(old) - n, len(new) - n) for n in range(end, 0, -1)),
+    ]
+
+
+def _longest[T: Hashable](old: Sequence[T], new: Sequence[T]) -> list[tuple[int, int]]:
+    """A longest common subsequence, a row of its table in the bits of a number: those where it
+    grows are 0 (Hyyrö, Bit-parallel LCS-length computation revisited, 2004)."""
+    places: dict[T, int] = defaultdict(int)
+    for n, item in enumerate(old):
+        places[item] |= 1 << n
+    ones = (1 << len(old)) - 1
+    row, rows = ones, []
+    for item in new:
+        same = row & places.get(item, 0)
+        row = ((row + same) | (row - same)) & ones
+        rows.append(row)
+    found = []
+    a, b = len(old), len(new)
+    while a and b:
+        if rows[b - 1] >> (a - 1) & 1:
+            a -= 1
             continue
-        for line in old.lines[a1:a2]:
-            yield ComparedStep(a=line)
-        for line in new.lines[b1:b2]:
-            yield ComparedStep(b=line)
+        b -= 1
+        if not b or rows[b - 1] >> (a - 1) & 1:
+            a -= 1
+            found.append((a, b))
+    return found[::-1]
 
 
 def _differences(a: StepLine, b: StepLine, old: _Steps, new: _Steps) -> Iterator[str]:

@@ -17,6 +17,7 @@ from repotrace.records.blame import (
     Suite,
 )
 from repotrace.render.blame import Facts, Row, blame_facts
+from repotrace.render.runs_layout import count
 from repotrace.runs.check_formats import agent_words, words_of
 
 MANY = 40
@@ -42,7 +43,7 @@ def check_view(check: Check) -> RenderableType:
         if entries:
             parts += [Text(), *_kind(change, entries, check)]
     if check.unchecked:
-        text = f"not checked: {len(check.unchecked)} tests, farther from what changed"
+        text = f"not checked: {count(len(check.unchecked), 'test')}, farther from what changed"
         parts += [Text(), Text(text, style="yellow")]
         parts += _listed(check.unchecked)
     return Group(*parts, Text())
@@ -56,7 +57,7 @@ def summary_line(check: Check) -> Text:
 
 def _suite(suite: Suite) -> Row:
     text = Text(f"{visible(suite.about)}: ")
-    text.append(f"{suite.tests} tests, {suite.passed} passed, {suite.failed} failed")
+    text.append(f"{count(suite.tests, 'test')}, {suite.passed} passed, {suite.failed} failed")
     if suite.duration is not None:
         text.append(f"  ({seconds(suite.duration)})", style="dim")
     if not suite.complete:

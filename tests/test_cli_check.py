@@ -165,6 +165,33 @@ def test_the_work_tree_against_a_commit(agent: AgentRun) -> None:
     assert b"'nowhere' is no commit" in done.stderr
 
 
+def test_a_project_in_a_folder_needs_no_preparation(tmp_path: Path) -> None:
+    repotrace = Shell(tmp_path)
+    for name in ("a", "b"):
+        (repotrace.cwd / name / "tests").mkdir(parents=True)
+        (repotrace.cwd / name / "money.py").write_text("def half(n):\n    return n / 2\n")
+        test = "from money import half\n\n\ndef test_half():\n    assert half(3) == 1.5\n"
+        (repotrace.cwd / name / "tests" / "test_half.py").write_text(test)
+    plain_git(repotrace.cwd, "init", "-q")
+    plain_git(repotrace.cwd, "add", "-A")
+    plain_git(repotrace.cwd, "commit", "-q", "-m", "before")
+    broken = repotrace.cwd / "b" / "money.py"
+    done = repotrace("record", "--", "sh", "-c", "sed -i s,/,//, b/money.py")
+    assert (done.returncode, broken.read_text()) == (0, "def half(n):\n    return n // 2\n")
+
+    done = repotrace("check")  # of both projects, that of what changed
+    out = done.stdout.decode()
+    assert done.returncode == 1, done.stderr
+    assert "b/tests/test_half.py::test_half  passed before and fails now" in out
+    assert "broken by  step 1" in out
+    assert "necessary  undoing it" in out
+    assert b"the tests of b" in done.stderr
+    done = repotrace("check", cwd=repotrace.cwd / "a")
+    assert done.stdout.decode().splitlines()[-1] == "checked 1 of 1 · 0 broken · 0 undecided"
+    done = repotrace("check", "--base", "HEAD")
+    assert b"several projects here: a, b" in done.stderr
+
+
 def test_without_a_run_it_says_what_to_do(tmp_path: Path) -> None:
     repotrace = Shell(tmp_path)
     repotrace.git("init", "-q")

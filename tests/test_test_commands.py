@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from repotrace.records.run import StepCommand
 from repotrace.redact import Redactor
 from repotrace.runs.agent_tests import chose
 from repotrace.runs.nearness import by_nearness
+from repotrace.runs.projects import projects_in
 from repotrace.runs.test_commands import Detection, TestCommand
 from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of, sources_in
 
@@ -235,3 +238,75 @@ def test_a_command_for_people() -> None:
     command = TestCommand(cwd="/w", argv=("pytest", "-m", "not slow"), pytest=True, chosen=("t",))
     assert command.line() == "pytest -m 'not slow' t"
     assert command.line(["a::b[x y]"]) == "pytest -m 'not slow' 'a::b[x y]'"
+
+
+PRICES = {
+    "shop/__init__.py": "",
+    "shop/price.py": "total = sum\n",
+    "tests/test_price.py": "from shop.price import total\n\ndef test_a(): assert total([1]) == 1\n",
+}
+
+
+def below(folder: str, files: dict[str, str]) -> dict[str, str]:
+    return {f"{folder}/{path}": text for path, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "folders"),
+    [
+        ({"README.md": "", "docs/conf.py": ""}, []),
+        (below("backend", PRICES), ["backend"]),
+        (below("a", PRICES) | below("packages/b", PRICES), ["a", "packages/b"]),
+        # A part of a project is none of its own, and what tools made or fetched is none at all.
+        (
+            {
+                "svc/pyproject.toml": "",
+                "svc/app/tests/test_a.py": "",
+                "svc/node_modules/x/tests/test_x.py": "",
+                ".tox/py/tests/test_x.py": "",
+                "env3/pyvenv.cfg": "",
+                "env3/lib/test_x.py": "",
+            },
+            ["svc"],
+        ),
+        ({"pkg/deep/a_test.py": ""}, ["pkg/deep"]),
+        (
+            {
+                "ui/package.json": json.dumps({"scripts": {"test": "jest"}}),
+                "lib/package.json": "{}",
+                "core/Cargo.toml": "",
+            },
+            ["core", "ui"],
+        ),
+    ],
+)
+def test_projects_in_folders(tmp_path: Path, files: dict[str, str], folders: list[str]) -> None:
+    write_files(tmp_path, files)
+    assert projects_in(tmp_path) == folders
+
+
+def test_the_tests_of_a_folder(tmp_path: Path) -> None:
+    here = detection(tmp_path / "p", below("backend", PRICES))
+    found = here.command()
+    assert (found.cwd, found.chosen, found.project) == (
+        str(here.workspace),
+        ("backend",),
+        "backend",
+    )
+    spec = found.spec(here.environ, ["backend/tests/test_price.py::test_a"])
+    done = subprocess.run(spec.argv, cwd=spec.cwd, env=spec.env, capture_output=True, check=False)
+    assert b"1 passed" in done.stdout, "found from the top, with the modules of the folder"
+
+    other = detection(tmp_path / "q", {"core/go.mod": ""}).command()
+    assert (other.cwd, other.argv[0], other.project) == (str(tmp_path / "q/core"), "go", "core")
+
+
+def test_one_of_several_projects_is_meant(tmp_path: Path) -> None:
+    here = detection(tmp_path / "p", below("a", PRICES) | below("b", PRICES))
+    with pytest.raises(RepoTraceError, match="several projects here: a, b") as raised:
+        here.command()
+    assert "repotrace -C a check" in (raised.value.hint or "")
+    for near in (("b",), ("b/tests",), ("b/shop/price.py", "b/shop/new.py")):
+        assert replace(here, near=near).command().project == "b"
+    with pytest.raises(RepoTraceError):
+        replace(here, near=("a/shop/price.py", "b/shop/price.py")).command()

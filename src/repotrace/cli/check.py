@@ -17,6 +17,7 @@ from repotrace.cli.options import (
     Opened,
     StoreOption,
     inherited,
+    is_named_as_ours,
     named,
     note,
     open_runs,
@@ -151,7 +152,7 @@ def split_words(
     """The run that the first word names, or else a later one, and the tests."""
     if not words or not allow_run:
         return None, [_from_the_root(test) for test in words]
-    first = named(opened, words[0])
+    first = named(opened, words[0]) if is_named_as_ours(words[0]) else words[0]
     if first != words[0]:
         return first, [_from_the_root(test) for test in words[1:]]
     is_run = first == LATEST or _RUN_ID.fullmatch(first) is not None
@@ -241,6 +242,7 @@ def how_to_test(
 
     return Testing(
         command=test_cmd,
+        near=Path.cwd(),
         timeout=timeout,
         rerun=rerun,
         environ=inherited(opened),
@@ -312,7 +314,8 @@ def _print_plan(bench: Bench, sides: Sides) -> None:
     say(f"command  {bench.line()}" + (f" ({bench.command.why})" if bench.command.why else ""))
     say(f"base     {sides.base_about}")
     say(f"final    {sides.about}")
-    say(f"changed  {len(sides.changed)} files")
+    changed = len(sides.changed)
+    say(f"changed  {changed} {'file' if changed == 1 else 'files'}")
     try:
         collected = [len(bench.collect(state)) for state in (sides.base_state, sides.final_state)]
     except NotTrusted as refused:

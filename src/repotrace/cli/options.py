@@ -158,9 +158,14 @@ def _is_file(path: str) -> bool:
         return False
 
 
+def is_named_as_ours(ref: str) -> bool:
+    """Whether a file of this name may be one that RepoTrace wrote; any other may be a test."""
+    return ref.lower().endswith(_OURS)
+
+
 def named(opened: Opened, ref: str) -> str:
     """`ref`, or the id of what is in the file that it names: that is imported then."""
-    named_so = "/" in ref or ref.lower().endswith(_OURS)
+    named_so = "/" in ref or is_named_as_ours(ref)
     if ref == LATEST or not named_so or not _is_file(ref):
         return ref
     from datetime import UTC, datetime

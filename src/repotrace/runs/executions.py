@@ -302,6 +302,9 @@ class _Worker:
         settings = bench.options.settings
         links = [*environments_of(bench.workspace), *(n for n in settings.link if "/" not in n)]
         self._deeper = [name for name in settings.link if "/" in name]
+        if project := bench.command.project:
+            within = environments_of(bench.workspace / project)
+            self._deeper += [f"{project}/{name}" for name in within]
         self.runner = TestRunner(
             bench.store.snapshots,
             place / (bench.workspace.name or "work"),

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from repotrace.config import CheckSettings
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import CommandSpec
 from repotrace.redact import Redactor
+from repotrace.runs.projects import PYTHON_MARKS, node_script, projects_in
 from repotrace.system.execution import execute
 
 _SHELL = re.compile(r"[|&;<>()$`\\\"'*?\[\]#~\n{}!]")
@@ -23,7 +24,8 @@ _SHELL = re.compile(r"[|&;<>()$`\\\"'*?\[\]#~\n{}!]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PROBE_LIMIT = 4 << 20
 _PROBE_TIME = 60.0
-_NO_TEST = "no test specified"
+_NAMED = 5
+"""Folders that are named where one has to be chosen."""
 
 _ASK = """
 import importlib.util, json, sys
@@ -56,6 +58,8 @@ class TestCommand:
     """Where it comes from, for people."""
     env: tuple[tuple[str, str], ...] = ()
     """Variables of the project's settings."""
+    project: str = ""
+    """The folder in the workspace that the tests are those of, if it is not the workspace."""
 
     def spec(self, environ: Mapping[str, str], tests: Sequence[str] = ()) -> CommandSpec:
         """What to run for these tests; for all of them if none are named."""
@@ -96,6 +100,9 @@ class Detection:
     settings: CheckSettings = field(default_factory=CheckSettings)
     own: bool = True
     """Whether what lies in the workspace may be executed to ask it; not if nobody here made it."""
+    near: tuple[str, ...] = ()
+    """Paths in the workspace: where it has several projects, the one that holds all of them is
+    meant."""
     _asked: dict[str, Environment | None] = field(default_factory=dict)
 
     def command(self, line: str | None = None, *, cwd: Path | None = None) -> TestCommand:
@@ -108,10 +115,9 @@ class Detection:
             return self._given(line, cwd or self.workspace, "as given")
         if self.settings.command is not None:
             return self._given(self.settings.command, self.workspace, "as the settings say")
-        for look in _PROJECTS:
-            found = look(self)
-            if found is not None:
-                return found
+        found = self._own_command() or self._below()
+        if found is not None:
+            return found
         raise RepoTraceError(
             "Nothing was found that runs the tests of this project.",
             hint='Name it: --test-cmd "…", or [tool.repotrace.check] command = "…"',
@@ -128,6 +134,55 @@ class Detection:
             parts.append(_digest_of(self.workspace / name))
         text = json.dumps(parts, default=str).replace(str(self.workspace), "<workspace>")
         return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:24]
+
+    def _own_command(self) -> TestCommand | None:
+        return next((found for look in _PROJECTS if (found := look(self)) is not None), None)
+
+    # --- Folders ----------------------------------------------------------------------------
+
+    def _below(self) -> TestCommand | None:
+        """The command of the project in a folder, if there is one alone or one is near."""
+        folders = projects_in(self.workspace)
+        near = [one for one in folders if self.near and self._holds(one)]
+        if not near and len(folders) > 1:
+            named = ", ".join(folders[:_NAMED])
+            more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+            raise RepoTraceError(
+                f"Tests are in several projects here: {named}{more}.",
+                hint=f"Name one: repotrace -C {shlex.quote(folders[0])} check, or a command that"
+                ' runs all: --test-cmd "…"',
+            )
+        for folder in near or folders:
+            place = self.workspace / folder
+            inner = Detection(place, self.environ, self.redactor, self.settings, self.own)
+            found = inner._own_command()
+            if found is not None:
+                return self._within(folder, found)
+        return None
+
+    def _holds(self, folder: str) -> bool:
+        return all(f"{path}/".startswith(f"{folder}/") for path in self.near)
+
+    def _within(self, folder: str, found: TestCommand) -> TestCommand:
+        """The command of a folder; pytest is run from the top, so that its ids are paths there."""
+        if not found.pytest:
+            return replace(found, project=folder, why=f"{found.why}, in {folder}")
+        python, *rest = found.argv
+        if "/" in python and not python.startswith("/"):
+            python = f"{folder}/{python}"
+        env = dict(found.env)
+        if "PYTHONPATH" not in env:
+            present = self.environ.get("PYTHONPATH")
+            env["PYTHONPATH"] = os.pathsep.join([folder, *([present] if present else [])])
+        return replace(
+            found,
+            cwd=str(self.workspace),
+            argv=(python, *rest, "--rootdir=."),
+            chosen=(folder,),
+            env=tuple(env.items()),
+            project=folder,
+            why=f"{found.why}; the tests of {folder}",
+        )
 
     # --- Given ------------------------------------------------------------------------------
 
@@ -224,12 +279,6 @@ class Detection:
             str(told["version"]).split()[0],
         )
 
-    def _text(self, name: str) -> str:
-        try:
-            return (self.workspace / name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-
     def has(self, name: str) -> bool:
         """Whether the workspace has such a file."""
         return (self.workspace / name).is_file()
@@ -243,9 +292,8 @@ _UNLIMITED = ("--maxfail=0", "--continue-on-collection-errors")
 
 
 def _python_project(here: Detection) -> TestCommand | None:
-    names = ("pyproject.toml", "setup.py", "setup.cfg", "pytest.ini", "tox.ini", "conftest.py")
     tests = _python_tests(here.workspace)
-    if not any(map(here.has, names)) and not tests:
+    if not any(map(here.has, PYTHON_MARKS)) and not tests:
         return None
     about: dict[str, Any] = {"cwd": str(here.workspace), "env": here.settings.env}
     found = here.python("pytest")
@@ -267,13 +315,7 @@ def _python_tests(workspace: Path) -> bool:
 
 
 def _node_project(here: Detection) -> TestCommand | None:
-    if not here.has("package.json"):
-        return None
-    try:
-        script = json.loads(here._text("package.json")).get("scripts", {}).get("test")
-    except (ValueError, AttributeError):
-        return None
-    if not isinstance(script, str) or _NO_TEST in script:
+    if node_script(here.workspace) is None:
         return None
     managers = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun"}
     manager = next((name for file, name in managers.items() if here.has(file)), "npm")

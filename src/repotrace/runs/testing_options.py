@@ -27,6 +27,8 @@ class Testing:
     """A line of shell; None: that of the settings, else what the project has."""
     cwd: Path | None = None
     """The folder for `command`; None: the root of the workspace."""
+    near: Path | None = None
+    """A folder of the workspace: where that has several projects, its own is meant."""
     timeout: float | None = None
     """Seconds for one execution."""
     rerun: bool = False
@@ -62,6 +64,21 @@ def named_run(store: Store, ref: str) -> Run:
     return store.runs.get(ref)
 
 
+def _inside(folder: Path | None, workspace: Path) -> str:
+    """The path of a folder in the workspace; empty if it lies elsewhere."""
+    if folder is None:
+        return ""
+    path = Path(os.path.relpath(os.path.realpath(folder), os.path.realpath(workspace)))
+    return "" if not path.parts or path.parts[0] == os.pardir else path.as_posix()
+
+
+def _changed(store: Store, run: Run | None) -> tuple[str, ...]:
+    """The files that a run changed."""
+    if run is None:
+        return ()
+    return tuple({operation.file_path for operation in store.runs.operations(run.id)})
+
+
 def bench_for(
     store: Store, workspace: Path, testing: Testing | None = None, *, run: Run | None
 ) -> Bench:
@@ -76,7 +93,9 @@ def bench_for(
     redactor = Redactor(key=store.key, variables=environ)
     settings, _ = load_settings(workspace, environ)
     own = not is_temporary(workspace)
-    detection = Detection(workspace, environ, redactor, settings.check, own=own)
+    here = _inside(testing.near, workspace)
+    near = (here,) if here else _changed(store, run)
+    detection = Detection(workspace, environ, redactor, settings.check, own=own, near=near)
     command = detection.command(testing.command, cwd=testing.cwd)
     options = BenchOptions(
         environ=environ,

@@ -9,7 +9,15 @@ from repotrace.read.views import ComparedStep, ComparedTest, RunComparison, RunL
 from repotrace.readable import one_line
 from repotrace.render.diffs import Line, Span, diff_lines
 from repotrace.render.runs import columns, result_of
-from repotrace.render.runs_layout import cost_of, count, lines_of, phrase, time_of, tokens_of
+from repotrace.render.runs_layout import (
+    cost_of,
+    count,
+    lines_of,
+    phrase,
+    time_of,
+    tokens_of,
+    wrapped,
+)
 
 STEPS_WHOLE = 60
 """Steps up to which all are shown; of more, those that differ and their neighbours."""
@@ -32,8 +40,7 @@ _MARKS = {True: ("=", "dim"), False: ("≠", "yellow")}
 
 def comparison(view: RunComparison, *, width: int, whole: bool = False) -> Iterator[Line]:
     """The figures, the tests, the steps and the files of two runs; `whole`: all of them."""
-    if view.a.task == view.b.task:
-        yield [Span(phrase(view.a.task or ""))]
+    yield from _tasks(view, width)
     yield from columns(list(_figures(view)), width=width)
     yield []
     yield from _verdict(view)
@@ -44,13 +51,21 @@ def comparison(view: RunComparison, *, width: int, whole: bool = False) -> Itera
     yield from _files(view, whole=whole)
 
 
+def _tasks(view: RunComparison, width: int) -> Iterator[Line]:
+    tasks = [phrase(run.task or "") for run in (view.a, view.b)]
+    if tasks[0] == tasks[1]:
+        del tasks[1]
+    else:
+        tasks = [f"{name}  {task or '(no task)'}" for name, task in zip("AB", tasks, strict=True)]
+    yield from ([Span(line)] for task in tasks for line in wrapped(task, width))
+
+
 def _figures(view: RunComparison) -> Iterator[list[tuple[str, str]]]:
     runs = (view.a, view.b)
     yield [("", ""), *((f"{name} {one_line(run.id)}", "bold cyan")
                        for name, run in zip("AB", runs, strict=True))]  # fmt: skip
     yield [("result", "dim"), *map(result_of, runs)]
     rows = {
-        "task": [phrase(run.task or "")[:60] for run in runs if view.a.task != view.b.task],
         "agent": [one_line(run.agent or "") for run in runs],
         "model": [one_line(", ".join(run.models)) for run in runs],
         "tests": list(map(_tests_of, runs)),
@@ -64,13 +79,19 @@ def _figures(view: RunComparison) -> Iterator[list[tuple[str, str]]]:
         "  to cache": [tokens_of(run.totals.cache_write_tokens) for run in runs],
         "  output": [tokens_of(run.totals.output_tokens) for run in runs],
         "  reasoning": [tokens_of(run.totals.reasoning_tokens) for run in runs],
-        "cost": [cost_of(run.totals.cost_usd, run.totals.unpriced_calls) for run in runs],
+        "cost": list(map(_cost_of, runs)),
         "time": [time_of(run.duration) for run in runs],
     }
     for name, values in rows.items():
         if any(value not in ("", "0") for value in values):
             style = "" if values[0] == values[1] else "bold"
             yield [(name, "dim"), *((value, style) for value in values)]
+
+
+def _cost_of(run: RunLine) -> str:
+    totals = run.totals
+    is_told = totals.llm_calls or totals.cost_usd
+    return cost_of(totals.cost_usd, totals.unpriced_calls) if is_told else ""
 
 
 def _tests_of(run: RunLine) -> str:

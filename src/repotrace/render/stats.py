@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from textwrap import wrap
 
 from rich.cells import cell_len
 
@@ -12,7 +11,7 @@ from repotrace.read.views import Spread, StatsGroup, StatsView
 from repotrace.readable import one_line, seconds
 from repotrace.render.diffs import Line, Span
 from repotrace.render.runs import columns
-from repotrace.render.runs_layout import cost_of, count, phrase, tokens_of
+from repotrace.render.runs_layout import cost_of, count, phrase, tokens_of, wrapped
 
 BAR = 10
 """Cells of the longest bar."""
@@ -93,7 +92,7 @@ def _table(view: StatsView, width: int) -> Iterator[Line]:
     yield from columns(rows, right=right, width=width)
     said = "median (middle half)" if spread else "medians"
     legend = f"{said}; per fix: of all runs on tasks with tests, for each that passed"
-    yield from ([Span(line, "dim")] for line in wrap(legend, width))
+    yield from ([Span(line, "dim")] for line in wrapped(legend, width))
 
 
 def _least(rows: Sequence[Sequence[_Cell]]) -> int:

@@ -601,6 +601,30 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     assert b"1 of 2 reports were not replayed" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("gc", "--dry-run"), "'runs gc'"),
+        (("install",), "'hooks install'"),
+        (("help",), "'--help'"),
+        (("help", "capture"), "'capture --help'"),
+        (("replya",), "'replay', 'replay-all', 'play'"),
+    ],
+)
+def test_a_name_that_is_none_tells_what_was_meant(
+    repotrace: Shell, words: tuple[str, ...], meant: str
+) -> None:
+    done = repotrace(*words)
+    assert done.returncode == 2
+    told = f"Error: No such command {words[0]!r}. Did you mean {meant}?\n"
+    assert done.stderr.decode().endswith(told)
+
+
+def test_a_folder_that_is_not_there_fails_before_the_run(repotrace: Shell) -> None:
+    assert repotrace("-C", "nowhere", "capture", "true").returncode == 125
+    assert repotrace("-C", "nowhere", "list").returncode == 2
+
+
 def test_ctrl_c_before_the_first_has_ended_does_not_say_that_there_are_none(
     repotrace: Shell,
 ) -> None:

@@ -138,21 +138,34 @@ def start(
     """Keep what failed, replay it later, and prove which step broke it."""
     if color not in ("auto", "always", "never"):
         raise typer.BadParameter("say auto, always or never", param_hint="--color")
+    code = 125 if ctx.invoked_subcommand in PASS_THROUGH else boundary.USAGE
     if directory is not None:
         try:
             os.chdir(directory)
         except OSError as error:
-            raise RepoTraceError(f"Cannot work in {directory}: {error.strerror}.") from error
+            nowhere = RepoTraceError(f"Cannot work in {directory}: {error.strerror}.")
+            boundary.fail(nowhere, code)
     try:
         Path.cwd()
     except OSError:
         gone = RepoTraceError("The current folder is gone.", hint="Change into another one.")
-        boundary.fail(gone, 125 if ctx.invoked_subcommand in PASS_THROUGH else boundary.USAGE)
+        boundary.fail(gone, code)
     ctx.obj = Globals(home=home.absolute() if home else None, color=color)
 
 
 class _Whole(boundary.Commands):
     """The command line itself, with its commands by what they are for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As always; the name of a command of a group tells the group."""
+        name = args[0]
+        if name not in self.commands:
+            whole = [full for full in COMMANDS if full.endswith(f" {name}")]
+            if name == "help":
+                whole = [f"{args[1]} --help" if args[1:] else "--help"]
+            if whole:
+                ctx.fail(f"No such command {name!r}. Did you mean {', '.join(map(repr, whole))}?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The usage with the options of all commands, then `HELP`."""

@@ -14,6 +14,8 @@ from running import Shell, clean_environment
 from states import fingerprint
 from stepping import Recorded
 
+from repotrace.storage import Store
+
 RUN = "rabc123abc123"
 
 
@@ -293,6 +295,31 @@ def test_a_checkpoint_names_a_step(repotrace: Shell) -> None:
     assert (repotrace.cwd / "x" / "a.txt").read_text() == "one\n2\n"
     assert repotrace("runs", "restore", "--checkpoint", "none", "--into", "y").returncode == 2
     assert repotrace("runs", "checkpoint", "two\nlines").returncode == 2
+
+
+def test_checkpoints_are_listed_with_how_far_the_run_had_come(repotrace: Shell) -> None:
+    assert repotrace("runs", "checkpoint", "--list").stdout == b"no checkpoints\n"
+    store = Store(repotrace.cwd / ".git" / "repotrace")
+    totals = store.runs.get(RUN).totals
+    repotrace("runs", "checkpoint", "good", RUN, "--step", "1")
+    repotrace("runs", "checkpoint", "the end", RUN)
+    repotrace("runs", "checkpoint", "later")
+    found = json.loads(repotrace("runs", "checkpoint", "--list", "--json").stdout)["checkpoints"]
+    assert [one["label"] for one in found] == ["later", "the end", "good"]
+    assert [one["step_number"] for one in found] == [1, 3, 1]
+    ended = found[1]
+    assert (ended["steps"], ended["files_modified"]) == (totals.steps, totals.files_modified)
+    first = store.runs.step(RUN, 1)
+    changed = {change.file_path for change in store.runs.operations(RUN, first.id)}
+    assert (found[2]["steps"], found[2]["files_modified"]) == (1, len(changed))
+    lines = repotrace("runs", "checkpoint", "--list", RUN).stdout.decode().splitlines()
+    far = f"{totals.steps} steps, {totals.files_modified} files modified"
+    assert lines[0] == f"the end  step 3 of {RUN} · {far}"
+    assert [line.split("  ")[0] for line in lines] == ["the end", "good"]
+    shown = repotrace("play", RUN, "--step", "3").stdout.decode()
+    assert f"checkpoint the end ({far})" in shown
+    refused = repotrace("runs", "checkpoint", "--list", RUN, "--step", "1")
+    assert (refused.returncode, b"takes a run at most" in refused.stderr) == (2, True)
 
 
 def test_checkpoints_stand_for_steps_of_a_diff(repotrace: Shell) -> None:

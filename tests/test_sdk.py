@@ -34,7 +34,7 @@ from repotrace import (
     span,
     trace_agent,
 )
-from repotrace.runs.checkpoints import find_checkpoint
+from repotrace.runs.checkpoints import checkpoints, find_checkpoint
 
 
 @pytest.fixture
@@ -902,3 +902,6 @@ def test_a_checkpoint_keeps_the_files_as_they_are(project: Project) -> None:
     )
     assert found.known.state_id is not None
     assert project.store.snapshots.read(found.known.state_id, "a.py") == b"one"
+    # As far as the program had come then: it was planning, and had written one file.
+    assert found.reached == (1, 1)
+    assert checkpoints(project.store, project.run) == [found]

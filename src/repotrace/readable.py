@@ -152,3 +152,10 @@ def size(count: int) -> str:
     if count < 1_000_000:
         return f"{count / 1000:.1f} kB"
     return f"{count / 1_000_000:.1f} MB"
+
+
+def reached_words(steps: int, files_modified: int) -> str:
+    """How far a run had come, in words."""
+    of_steps = "1 step" if steps == 1 else f"{steps} steps"
+    of_files = "1 file" if files_modified == 1 else f"{files_modified} files"
+    return f"{of_steps}, {of_files} modified"

@@ -8,10 +8,11 @@ from repotrace.errors import RunNotFound
 from repotrace.read.alerts import alerts_at
 from repotrace.read.diffs import step_diff
 from repotrace.read.lines import StepLines
-from repotrace.read.views import SinceFailure, StateView, StepLine, StepView
+from repotrace.read.views import ReachedView, SinceFailure, StateView, StepLine, StepView
 from repotrace.records.base import encode_bytes
 from repotrace.records.run import ExecutionStep, FileOperation, LLMInteraction, Run
 from repotrace.storage import Store
+from repotrace.storage.labels import reached
 
 LACKING = 100
 """Paths that a state lacks of which is told."""
@@ -84,7 +85,13 @@ def step_at(
         after=after,
         since_failure=None if place.failure is None else _since(store, *place.failure, after),
         alerts=alerts_at(store, run.id, number, is_last=number == place.last_step),
+        reached=None if step.label is None else _reached(store, run, number),
     )
+
+
+def _reached(store: Store, run: Run, number: int) -> ReachedView:
+    steps, files_modified = reached(store.home, run.id, number)
+    return ReachedView(steps=steps, files_modified=files_modified)
 
 
 def step_json(store: Store, view: StepView, *, messages: bool, contents: bool) -> dict[str, Any]:

@@ -344,6 +344,13 @@ class SinceFailure(Part):
     lines_removed: int = 0
 
 
+class ReachedView(Part):
+    """How far the run had come with a step."""
+
+    steps: int
+    files_modified: int
+
+
 class StepView(View):
     """`play --step`: one step whole."""
 
@@ -367,6 +374,8 @@ class StepView(View):
     """Of a retry; None where no test failed before it, or where states are not kept."""
     alerts: tuple[Alert, ...] = ()
     """Those of the step; of the last one also what is about the whole run."""
+    reached: ReachedView | None = None
+    """Of a checkpoint."""
 
 
 class ComparedTest(Part):

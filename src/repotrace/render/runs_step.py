@@ -8,7 +8,7 @@ from typing import Any
 
 from repotrace.read.diffs import StepDiff
 from repotrace.read.views import SinceFailure, StateView, StepView
-from repotrace.readable import one_line
+from repotrace.readable import one_line, reached_words
 from repotrace.records.run import (
     FileOperation,
     FileRead,
@@ -115,7 +115,10 @@ def step_head(view: StepView) -> Iterator[Line]:
         of = f" of step {line.retry_of}" if line.retry_of else ""
         facts.append(f"attempt {line.attempt}{of}")
     if line.label:
-        facts.append(f"checkpoint {one_line(line.label)}")
+        far = ""
+        if view.reached is not None:
+            far = f" ({reached_words(view.reached.steps, view.reached.files_modified)})"
+        facts.append(f"checkpoint {one_line(line.label)}{far}")
     if line.parent:
         facts.append(f"part of step {line.parent}")
     if view.parts:

@@ -11,7 +11,7 @@ from repotrace.records.events import Kind
 from repotrace.records.run import Run, RunStatus, StepType
 from repotrace.runs.states import KnownState, StatesOfRun
 from repotrace.storage import Store
-from repotrace.storage.labels import labelled
+from repotrace.storage.labels import Reached, labelled, labels, reached
 
 SOURCE = "checkpoint"
 """The source of a run that holds nothing but a checkpoint."""
@@ -26,6 +26,9 @@ class Checkpoint(NamedTuple):
     run: Run
     step_number: int
     known: KnownState
+    label: str
+    reached: Reached
+    """How far the run had come then."""
 
 
 def label_step(store: Store, run: Run, label: str, *, step: int | None = None) -> Checkpoint:
@@ -42,7 +45,7 @@ def label_step(store: Store, run: Run, label: str, *, step: int | None = None) -
     found = store.runs.step(run.id, number)
     time = int((found.completed_at or found.started_at).timestamp() * 1_000_000) * 1000
     _tell(store, run.id, time, (Kind.STEP_UPDATED, {"id": found.id, "label": label}))
-    return Checkpoint(run, number, known)
+    return Checkpoint(run, number, known, label, reached(store.home, run.id, number))
 
 
 def take_checkpoint(store: Store, workspace: Path, label: str, *, now: int) -> Checkpoint:
@@ -82,7 +85,7 @@ def take_checkpoint(store: Store, workspace: Path, label: str, *, now: int) -> C
     _tell(store, run_id, now, *facts)
     run = store.runs.get(run_id)
     number = store.runs.step(run_id, step_id).step_number
-    return Checkpoint(run, number, StatesOfRun.of(store, run).after(number))
+    return _checkpoint(store, run, number, label)
 
 
 def find_checkpoint(
@@ -105,8 +108,19 @@ def find_checkpoint(
             f"No checkpoint {label!r} is known{where}.",
             hint="Make one with: repotrace runs checkpoint NAME",
         )
-    whole = store.runs.get(found[0])
-    return Checkpoint(whole, found[1], StatesOfRun.of(store, whole).after(found[1]))
+    return _checkpoint(store, store.runs.get(found[0]), found[1], label)
+
+
+def checkpoints(store: Store, run: Run | None = None) -> list[Checkpoint]:
+    """All steps with a name, the newest first: of a run, or of all."""
+    found = labels(store.home, run_id=None if run is None else run.id)
+    whole = {name: store.runs.get(name) for name in {name for _, name, _ in found}}
+    return [_checkpoint(store, whole[name], number, label) for label, name, number in found]
+
+
+def _checkpoint(store: Store, run: Run, number: int, label: str) -> Checkpoint:
+    known = StatesOfRun.of(store, run).after(number)
+    return Checkpoint(run, number, known, label, reached(store.home, run.id, number))
 
 
 def _check(label: str) -> None:

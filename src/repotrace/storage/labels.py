@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repotrace.storage.database import NAME, Database
 from repotrace.storage.rows import bound
@@ -26,6 +26,48 @@ def labelled(
         values,
     )
     return None if row is None else (str(row[0]), int(row[1]))
+
+
+class Reached(NamedTuple):
+    """How far a run had come with a step."""
+
+    steps: int
+    """Steps up to it, checkpoints that are nothing else left out."""
+    files_modified: int
+    """Different files that they changed."""
+
+
+def reached(home: Path, run_id: str, number: int) -> Reached:
+    """How far the run had come with the step of this number."""
+    values = [run_id, number]
+    steps = _first(
+        home,
+        "SELECT count(*) FROM execution_steps WHERE run_id = ? AND step_number <= ?"
+        " AND (label IS NULL OR step_type <> 'note')",
+        values,
+    )
+    files = _first(
+        home,
+        "SELECT count(DISTINCT file_path) FROM file_operations AS o JOIN execution_steps AS s"
+        " ON s.run_id = o.run_id AND s.id = o.step_id WHERE o.run_id = ? AND s.step_number <= ?",
+        values,
+    )
+    return Reached(steps[0] if steps else 0, files[0] if files else 0)
+
+
+def labels(home: Path, *, run_id: str | None = None) -> list[tuple[str, str, int]]:
+    """Each label with the id of its run and the number of its step, the newest first: of one
+    run, or of all."""
+    where, values = ("", []) if run_id is None else (" AND run_id = ?", [run_id])
+    with Database(home / NAME).reading() as connection:
+        if connection is None:
+            return []
+        rows = connection.execute(
+            "SELECT label, run_id, step_number FROM execution_steps WHERE label IS NOT NULL"
+            f"{where} ORDER BY started_at DESC, step_number DESC",
+            values,
+        )
+        return [(str(label), str(run), int(number)) for label, run, number in rows]
 
 
 def _first(home: Path, query: str, values: list[Any]) -> Any:

@@ -84,6 +84,9 @@ def test_runs_are_selected(repotrace: Shell, recorded: Recorded) -> None:
     assert listed("--limit", "1") == [OTHER]
     assert listed("--status", "running") == [OTHER]
     assert listed("--outcome", "passed") == [RUN]
+    wrong = repotrace("runs", "list", "--outcome", "succeeded")
+    assert wrong.returncode == 2
+    assert wrong.stderr.decode().endswith("for --outcome: say one of passed, failed, not-run\n")
     assert listed("--agent", "fixer") == [RUN]
     assert listed("--tag", "slow") == [OTHER]
     assert listed("--since", "2026-03-01T12:01:00+00:00") == [OTHER]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +13,15 @@ import typer
 from repotrace.cli.boundary import complain
 from repotrace.cli.options import JsonOption, moment_given, note, open_runs, print_json, say
 from repotrace.config import workspace_for
+from repotrace.records.run import RunOutcome, RunStatus
 
 LIMIT = 50
+
+
+def _check_word(option: str, word: str | None, words: type[StrEnum]) -> None:
+    """No run has a word that is none, so an empty list would say the wrong thing."""
+    if word is not None and word not in words:
+        raise typer.BadParameter(f"say one of {', '.join(words)}", param_hint=option)
 
 
 def runs_list(
@@ -51,6 +59,8 @@ def runs_list(
     """List recorded runs, the newest first"""
     now = datetime.now(UTC)
     moment = None if since is None else moment_given(since, now)
+    _check_word("--status", status, RunStatus)
+    _check_word("--outcome", outcome, RunOutcome)
     opened = open_runs(ctx)
     from repotrace.read.runs import list_runs
 

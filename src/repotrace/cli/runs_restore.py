@@ -91,7 +91,7 @@ def runs_restore(
 ) -> None:
     """Write the files of a step into a new folder, or in place"""
     if sum(given is not None for given in (step, state, checkpoint)) != 1:
-        raise typer.BadParameter("say --step N, --checkpoint NAME, or --state ID")
+        raise typer.BadParameter("say one of --step N, --checkpoint NAME, and --state ID")
     if into is not None and in_place:
         raise typer.BadParameter("--into and --in-place exclude each other")
     opened = open_runs(ctx)

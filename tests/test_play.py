@@ -127,6 +127,19 @@ def test_control_c_leaves_too(repotrace: Shell) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
+def test_keys_that_come_all_at_once_are_taken_one_after_another(repotrace: Shell) -> None:
+    with terminal(repotrace, "play") as shown:
+        shown.read_until(b"Step 1 of 6")
+        shown.type(b"j5\r2")
+        shown.read_until(b"1 message as in the call before")
+        shown.type(b"/leap\r1r")
+        shown.read_until(b"write the files after step")
+        shown.type(b"\x1b[200~nowhere\x1b[201~\x03")
+        assert shown.end() == 0
+    assert LEAVES in shown.seen
+
+
+@pytest.mark.usefixtures("recorded")
 def test_a_terminal_is_given_back_when_the_screen_is_ended(repotrace: Shell) -> None:
     with terminal(repotrace, "play") as shown:
         shown.read_until(b"Step 1 of 6")

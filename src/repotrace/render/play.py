@@ -149,9 +149,12 @@ def _below(step: StepLine, width: int) -> str:
     took, changed, tests = _figures(step)
     parts = [one_line(step.step_type, 12), took, changed, tests]
     below = " · ".join(filter(None, parts))
-    if cell_len(below) > width and step.tests is not None and step.tests.failing:
-        parts[-1] = f"{step.tests.failing} failed"
-    return " · ".join(filter(None, parts))
+    if (
+        cell_len(below) > width and step.tests is not None
+    ):  # of which type it is goes without saying
+        tests = f"{step.tests.failing} failed" if step.tests.failing else tests
+        below = " · ".join(filter(None, [took, changed, tests]))
+    return below
 
 
 def _shortened(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.events import Click
+from textual.events import Click, Key
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -49,6 +49,16 @@ class LineBar(Widget):
         return strip.adjust_cell_length(width).apply_style(self.rich_style)
 
 
+_WHOLE = 20
+_ROOM = (
+    (1, _WHOLE, _WHOLE),
+    *((0, letters, _WHOLE) for letters in (_WHOLE, 6, 5, 4)),
+    *((0, letters, letters) for letters in (5, 4, 3)),
+)
+"""How the names of tabs may stand, the best first: columns around each, letters of each, and
+of the current one."""
+
+
 class TabBar(LineBar):
     """The names of the tabs; the current one stands out, with or without colours."""
 
@@ -82,11 +92,8 @@ class TabBar(LineBar):
     def _fitting(self) -> tuple[list[str], int]:
         """The names as there is room for them, and the columns on either side of each."""
         width = self.size.width
-        for gap, letters in ((1, 20), (0, 20), (0, 6), (0, 5), (0, 4), (0, 3)):
-            names = [
-                name if name == self._current and letters > 3 else name[:letters]
-                for name in self._names
-            ]
+        for gap, letters, current in _ROOM:
+            names = [name[: current if name == self._current else letters] for name in self._names]
             if sum(len(name) + 2 * gap + (not gap) for name in names) - (not gap) <= width:
                 break
         return names, gap
@@ -103,19 +110,23 @@ class TabBar(LineBar):
 
 
 class _Answer(Input):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "app.interrupt", show=False)]
 
-    def action_give_up(self) -> None:
-        """Leave without an answer."""
-        self.screen.query_one(Prompt).close()
+    def on_key(self, event: Key) -> None:
+        """End the question here, so that keys that came with Enter are not taken for the answer."""
+        prompt = self.screen.query_one(Prompt)
+        if not prompt.is_asking:
+            event.prevent_default()
+        elif event.key in ("enter", "escape"):
+            event.stop()
+            prompt.take(event)
 
 
 class Prompt(Horizontal):
     """Asks for one line of text at the foot of the screen."""
 
     DEFAULT_CSS = """
-    Prompt { height: 1; display: none; background: $panel; }
-    Prompt.asking { display: block; }
+    Prompt { height: 1; background: $panel; }
     Prompt Label { width: auto; padding: 0 1; text-style: bold; }
     Prompt Input { border: none; height: 1; padding: 0; background: $panel; width: 1fr; }
     Prompt Input:focus { border: none; }
@@ -123,6 +134,7 @@ class Prompt(Horizontal):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.display = False
         self._then: Callable[[str], None] | None = None
         self._back: Widget | None = None
 
@@ -134,26 +146,37 @@ class Prompt(Horizontal):
     def ask(self, question: str, then: Callable[[str], None], *, given: str = "") -> None:
         """Ask; `then` gets the answer unless somebody presses Escape."""
         self._then = then
-        if not self.has_class("asking"):
+        if not self.is_asking:
             self._back = self.screen.focused
         self.query_one(Label).update(Content(question))
         answer = self.query_one(_Answer)
         answer.value = given
         answer.cursor_position = len(given)
         self.add_class("asking")
-        answer.focus()
+        self.display = True
+        # At once, since what was typed meanwhile is there already.
+        self.screen.set_focus(answer)
 
-    def close(self) -> None:
-        """Ask no longer."""
+    @property
+    def is_asking(self) -> bool:
+        """Whether an answer is awaited."""
+        return self.has_class("asking")
+
+    def take(self, event: Key) -> None:
+        """Do what a key means for the answer, though it may have been pressed a little early."""
+        event.prevent_default()
+        answer = self.query_one(_Answer)
+        if event.key == "enter":
+            self._end(answer.value)
+        elif event.key == "escape":
+            self._end(None)
+        elif event.character is not None and event.is_printable:
+            answer.insert_text_at_cursor(event.character)
+
+    def _end(self, answer: str | None) -> None:
+        then, self._then = self._then, None
         self.remove_class("asking")
-        if self._back is not None:
-            self._back.focus()
-        self._then = None
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand the answer on."""
-        event.stop()
-        then, value = self._then, event.value
-        self.close()
-        if then is not None:
-            then(value.strip())
+        self.display = False
+        self.screen.set_focus(self._back)
+        if then is not None and answer is not None:
+            then(answer.strip())

@@ -10,15 +10,16 @@ from typing import ClassVar
 
 from textual import work
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.events import Resize
+from textual.events import Key, Resize
+from textual.strip import Strip
 
 from repotrace.errors import RepoTraceError
 from repotrace.read.playing import Findings, PlayedRun
 from repotrace.readable import one_line
 from repotrace.records.run import RunStatus
-from repotrace.render.blocks import fixed
+from repotrace.render.blocks import fixed, segments
 from repotrace.render.diffs import Line, Span
 from repotrace.render.play import problem, run_title
 from repotrace.runs.restore import state_of_step
@@ -30,7 +31,7 @@ from repotrace.tui.lines_view import LinesView
 from repotrace.tui.looks import DARK, LAYOUT, LIGHT
 from repotrace.tui.options import PlayOptions
 from repotrace.tui.restoring import proposed, restored
-from repotrace.tui.searching import Search, gathered
+from repotrace.tui.searching import Search, tell_of
 from repotrace.tui.step_list import StepList
 from repotrace.tui.tabs import (
     BLAME,
@@ -172,7 +173,7 @@ class PlayApp(App[None]):
         """A file beside the tree, or in its place; and how much of the keys is told."""
         self.query_one("#files").set_class(event.size.width < 120, "narrow")
         self.query_one("#body").set_class(event.size.width < 72, "narrow")
-        self._say_nothing_else()
+        self._say_nothing_else(event.size.width)
 
     def on_lines_view_resized(self, event: LinesView.Resized) -> None:
         """A diff has two sides or one."""
@@ -180,13 +181,19 @@ class PlayApp(App[None]):
             self._read(stay=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While something is asked, keys belong to the answer."""
-        mine = any(isinstance(b, Binding) and b.action.startswith(action) for b in self.BINDINGS)
-        return not (mine and self._asking())
+        """While something is asked, keys belong to the answer, but for ^C and ^Z."""
+        if action in ("interrupt", "suspend_process"):
+            return True
+        return not (any(b.action.startswith(action) for b in BINDINGS) and self._asking())
 
     def _asking(self) -> bool:
         found = self.screen.query(Prompt)
-        return bool(found) and found.first().has_class("asking")
+        return bool(found) and found.first().is_asking
+
+    def on_key(self, event: Key) -> None:
+        """Keys that were pressed before the question could take them are part of the answer."""
+        if self._asking() and (event.is_printable or event.key in ("enter", "escape")):
+            self.query_one(Prompt).take(event)
 
     # --- Showing ------------------------------------------------------------------------------
 
@@ -232,11 +239,11 @@ class PlayApp(App[None]):
         """A message at the foot of the screen."""
         self.query_one("#foot", LineBar).show(line)
 
-    def _say_nothing_else(self) -> None:
+    def _say_nothing_else(self, width: int | None = None) -> None:
         """At the foot again what always stands there."""
         told = [] if self.search is None else [*self.search.told(self.place), Span("  ")]
-        width = self.size.width - sum(len(span.text) for span in told)
-        self.say([*told, *keys_line(FINDING if told else HINT, width)])
+        room = (width or self.size.width) - Strip(segments(told)).cell_length
+        self.say([*told, *keys_line(FINDING if told else HINT, room)])
 
     # --- Moving -------------------------------------------------------------------------------
 
@@ -378,15 +385,13 @@ class PlayApp(App[None]):
         search = self._searched(Search(text, start, len(self.played)))
         loop = asyncio.get_running_loop()
 
-        def look() -> bool:
-            for findings in gathered(self.played.find(text, start)):
-                if has_stopped.is_set():
-                    break
-                loop.call_soon_threadsafe(self._take, search, findings)
-            return True
+        def tell(findings: Sequence[Findings]) -> None:
+            loop.call_soon_threadsafe(self._take, search, findings)
 
         try:
-            whole = await self._off(look)
+            whole = await self._off(
+                lambda: tell_of(self.played.find(text, start), tell, has_stopped)
+            )
         finally:
             has_stopped.set()
         if whole is None:
@@ -515,6 +520,10 @@ class PlayApp(App[None]):
     def action_colours(self) -> None:
         """Dark on light, or light on dark."""
         self.theme = LIGHT if self.current_theme.dark else DARK
+
+    def action_interrupt(self) -> None:
+        """Leave, whatever is being asked."""
+        self.exit()
 
     def action_help(self) -> None:
         """What the keys do."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from threading import Event
 
 from repotrace.read.playing import Findings, marker
 from repotrace.readable import one_line
@@ -30,16 +31,21 @@ _OFTEN = 0.1
 """Seconds between two times that findings are handed on."""
 
 
-def gathered(found: Iterator[Findings]) -> Iterator[list[Findings]]:
-    """Findings in portions that come now and then."""
+def tell_of(
+    found: Iterator[Findings], tell: Callable[[Sequence[Findings]], None], has_stopped: Event
+) -> bool:
+    """Tell of findings now and then, until there are no more; False if it was stopped."""
     portion: list[Findings] = []
     told = time.monotonic()
     for findings in found:
+        if has_stopped.is_set():
+            return False
         portion.append(findings)
         if time.monotonic() - told >= _OFTEN:
-            yield portion
+            tell(portion)
             portion, told = [], time.monotonic()
-    yield portion
+    tell(portion)
+    return True
 
 
 class Search:

@@ -347,6 +347,7 @@ def test_what_is_read_needs_no_consent(machine: Machine, tmp_path: Path) -> None
     trace = received(machine, tmp_path)
     for command in (("report",), ("generate",), ("replay", "--dry-run"), ("export",)):
         out(machine(*command))
+    assert b"came from elsewhere (report.json)" in machine("generate").stderr
     assert not trace.exists()
 
 

@@ -16,6 +16,7 @@ from repotrace.cli.options import (
     say,
     the_report,
 )
+from repotrace.readable import one_line
 
 
 def generate(
@@ -38,6 +39,7 @@ def generate(
 ) -> None:
     """Print or write a standalone pytest test made from a report"""
     from repotrace.generator import describe, generate_test, write_test
+    from repotrace.storage.consent import foreign_report
 
     opened = open_store(ctx, store)
     report = the_report(opened, report_id)
@@ -64,3 +66,7 @@ def generate(
         )
         say(f"wrote {written}")
     note(describe(report, expect))
+    origin = foreign_report(opened.store, report.id)
+    if origin is not None:
+        note(f"the report came from elsewhere ({one_line(origin.file)}), and the test runs its")
+        note("command, whoever runs the test: look at it first")

@@ -383,8 +383,10 @@ def recording(
     going = Recording(store, wish)
     origin = foreign_run(store, plan.run.id)
     if origin is not None:
-        # Before anybody can find it.
-        store.received.note("run", going.run_id, origin._replace(worked_on=True))
+        try:  # before anybody can find it
+            store.received.note("run", going.run_id, origin._replace(worked_on=True))
+        except OSError as error:
+            raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
     return going
 
 

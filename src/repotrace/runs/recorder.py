@@ -19,13 +19,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from repotrace import config
 from repotrace.journal import TEXT_LIMIT, message_of, new_id, new_run_id
 from repotrace.records.events import Kind
 from repotrace.runs import ended
 from repotrace.runs.contents import bytes_of, line_counts
 from repotrace.runs.state_taker import DEADLINE, StateTaker
-from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
+from repotrace.runs.surroundings import (
+    commit_of,
+    places_of,
+    release_journal,
+    shared_journal,
+    shared_redactor,
+)
 
 if TYPE_CHECKING:
     from repotrace.records.command import CommandRun
@@ -69,7 +74,7 @@ class ExecutionRecorder:
         the project wants that."""
         del flush_interval
         self.run_id = run_id or new_run_id()
-        self.home, root = _places(workspace, folder)
+        self.home, root = places_of(workspace, folder)
         self.workspace = root
         self.redactor = shared_redactor(self.home) if redact else None
         """Masks the secrets of what is recorded; None where that was not wanted."""
@@ -124,7 +129,7 @@ class ExecutionRecorder:
         self._pid = os.getpid()
         known = {"source": "sdk", "workspace": _path(self.workspace), **self._facts, **facts}
         if self.workspace is not None:
-            known.setdefault("base_commit", _commit_of(self.workspace))
+            known.setdefault("base_commit", commit_of(self.workspace))
         self.write(Kind.RUN_STARTED, {k: v for k, v in known.items() if v is not None})
         atexit.register(self._at_exit)
         if self._taker is not None:
@@ -530,22 +535,6 @@ class ExecutionRecorder:
 
     def _complain(self, error: Exception) -> None:
         sys.stderr.write(f"repotrace: {error}. The program goes on.\n")
-
-
-# --- Places ---------------------------------------------------------------------------------
-
-
-def _places(workspace: Path | str | Store, folder: Path | str | None) -> tuple[Path, Path | None]:
-    """The home, and the folder whose files are kept."""
-    if isinstance(workspace, Path | str):
-        return place_of(workspace, folder)
-    home = Path(os.path.abspath(workspace.home))  # noqa: PTH100 - keeps links as they are
-    return home, None if folder is None else Path(os.path.realpath(folder))
-
-
-def _commit_of(folder: Path) -> str | None:
-    repository = config.find_repository(folder)
-    return config.head_of(repository.git_dir) if repository else None
 
 
 def _path(folder: Path | None) -> str | None:

@@ -16,6 +16,7 @@ from repotrace.storage.keys import key
 
 if TYPE_CHECKING:
     from repotrace.redact import Redactor
+    from repotrace.storage import Store
 
 _REMEMBERED = 50
 """Secrets that are masked still when they are no more in the environment."""
@@ -68,6 +69,20 @@ def place_of(start: Path | str, folder: Path | str | None) -> Place:
         _places.clear()
     _places[known_by] = (now, place)
     return place
+
+
+def places_of(workspace: Path | str | Store, folder: Path | str | None) -> tuple[Path, Path | None]:
+    """The home for a run in a folder, or that of a store, and the folder whose files are kept."""
+    if isinstance(workspace, Path | str):
+        return place_of(workspace, folder)
+    home = Path(os.path.abspath(workspace.home))  # noqa: PTH100 - keeps links as they are
+    return home, None if folder is None else Path(os.path.realpath(folder))
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit that is checked out in a folder; None outside of git."""
+    repository = config.find_repository(folder)
+    return config.head_of(repository.git_dir) if repository else None
 
 
 def shared_redactor(home: Path) -> Redactor:

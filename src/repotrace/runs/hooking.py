@@ -149,7 +149,14 @@ def _speaker() -> dict[str, Any]:
 
 def _process(pid: int) -> tuple[str, int]:
     """The name of a process, and the id of its parent."""
-    stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            raise
+        from repotrace.system.ancestry import name_and_parent
+
+        return name_and_parent(pid)
     head, _, rest = stat.rpartition(")")
     return head.partition("(")[2], int(rest.split()[1])
 

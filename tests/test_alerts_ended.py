@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +255,29 @@ def test_what_is_recorded_during_a_look_makes_the_run_due_again(store: Store) ->
     journal.close()
 
 
+def test_of_two_who_look_at_once_the_first_is_kept(store: Store) -> None:
+    store.runs.add_events(imported())
+    both = store.alerts.look("r1")
+    first, other = KeptAlert("r1", "outside", 1, "one"), KeptAlert("r1", "outside", 1, "other")
+    store.alerts.keep("r1", [first], look=both, rules="d", at=NOW)
+    store.runs.add_events([event("log", 9, run="r1", message="late")])
+    store.alerts.keep("r1", [other], look=both, rules="d", at=NOW)
+    assert store.alerts.look("r1").changes == 1
+    assert store.alerts.of("r1") == []
+    store.alerts.keep("r1", [other], look=store.alerts.look("r1"), rules="d", at=NOW)
+    assert store.alerts.of("r1") == [other]
+
+
 def test_an_alert_is_told_once_and_posted_once_wherever_its_step_moves(store: Store) -> None:
     store.runs.add_events(imported())
     first = KeptAlert("r1", "outside", 1, "a file", ("/etc/hosts", "a\udcff"))
     more = KeptAlert("r1", "secret", None, "a line")
 
+    times = (NOW + timedelta(seconds=n) for n in range(9))
+
     def keep(*alerts: KeptAlert) -> None:
         look = store.alerts.look("r1")
-        store.alerts.keep("r1", alerts, look=look, rules="d", at=NOW)
+        store.alerts.keep("r1", alerts, look=look, rules="d", at=next(times))
 
     keep(first)
     assert store.alerts.untold() == ["r1"]

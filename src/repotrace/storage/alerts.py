@@ -100,11 +100,16 @@ class AlertStore:
         """Keep what was found in a run, in place of what was found before.
 
         `look` is how far it had been looked over when this look began: what was recorded since
-        makes it due again. Who was told of the same alert before is not told again.
+        makes it due again, and nothing is kept if somebody else was faster. Who was told of the
+        same alert before is not told again.
         """
         with self._database.writing() as connection:
-            known = connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone()
-            if known is None:  # deleted meanwhile
+            row = connection.execute(
+                "SELECT l.at FROM runs r LEFT JOIN alert_looks l ON l.run_id = r.id WHERE r.id = ?",
+                (run_id,),
+            ).fetchone()
+            began = None if look.at is None else to_moment(look.at)
+            if row is None or row[0] != began:  # the run was deleted, or looked over meanwhile
                 return
             before = _found(connection, "run_id = ?", (run_id,))
             flags = {alert.said: (told, posted) for alert, told, posted in before}

@@ -38,6 +38,7 @@ from repotrace.runs.states import KnownState
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
 from repotrace.storage.consent import foreign_run, permit_run, workspace_here
+from repotrace.storage.received import Origin
 from repotrace.system.branching import (
     branches_of,
     free_branch,
@@ -384,7 +385,7 @@ def recording(
     origin = foreign_run(store, plan.run.id)
     if origin is not None:
         try:  # before anybody can find it
-            store.received.note("run", going.run_id, origin._replace(worked_on=True))
+            store.received.note("run", going.run_id, Origin(origin.file, origin.at, worked_on=True))
         except OSError as error:
             raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
     return going

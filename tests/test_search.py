@@ -50,6 +50,23 @@ def test_a_query_is_words_phrases_and_filters(
     assert Query.of(text) == Query(wanted, unwanted, filters)
 
 
+def test_what_is_said_twice_is_asked_once() -> None:
+    assert Query.of("a a* -b -b a a* file:x file:x") == Query(
+        ("a", "a*"), ("b",), (Filter("file", "x"),)
+    )
+    assert len(Query.of(" ".join(f"file:{n}" for n in range(100))).filters) == 100
+    with pytest.raises(RepoTraceError, match="101 filters"):
+        Query.of(" ".join(f"-file:{n}" for n in range(101)))
+
+
+def test_as_many_filters_as_are_allowed_can_be_asked(tmp_path: Path) -> None:
+    store = one_text(tmp_path, "alpha")
+    for key in ("file", "-test", "agent", "type", "tokens"):
+        value = ">1" if key == "tokens" else "x"
+        query = " ".join(f"{key}:{value}{n}" for n in range(100))
+        assert isinstance(store.runs.search(query, now=NOON), list)
+
+
 @given(st.text())
 def test_any_text_is_a_query(text: str) -> None:
     query = Query.of(text)

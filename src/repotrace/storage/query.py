@@ -40,6 +40,9 @@ STEP_KEYS = frozenset({"type", "step"})
 
 KEYS = RUN_KEYS | frozenset(FIGURES) | TIMES | TRACES | STEP_KEYS
 
+_MOST = 100
+"""Filters that a query may have."""
+
 _TERM = re.compile(r'(-(?!-))?(?:([A-Za-z]+):(?=\S))?(?:"([^"]*)"?|(\S+))')
 _NUMBER = re.compile(r"(>=|<=|>|<|=)?\$?(\d+(?:\.\d+)?)([kKmM]?)")
 _COMPARISONS = {
@@ -77,7 +80,8 @@ class Query:
     def of(cls, text: str) -> Query:
         """`text` read as words, phrases and filters.
 
-        Any punctuation is allowed; what stands between it must occur in this order.
+        Any punctuation is allowed; what stands between it must occur in this order. Raises
+        RepoTraceError for more filters than the database can look at.
         """
         wanted: list[str] = []
         unwanted: list[str] = []
@@ -90,7 +94,12 @@ class Query:
             term = f"{key}:{term}" if key else term
             if any(character.isalnum() for character in term):
                 (unwanted if minus else wanted).append(term)
-        return cls(tuple(wanted), tuple(unwanted), tuple(filters))
+        chosen = tuple(dict.fromkeys(filters))
+        if len(chosen) > _MOST:
+            raise RepoTraceError(
+                f"The query has {len(chosen)} filters.", hint=f"At most {_MOST} are possible."
+            )
+        return cls(tuple(dict.fromkeys(wanted)), tuple(dict.fromkeys(unwanted)), chosen)
 
     def expression(self) -> str:
         """The words in the language of FTS5. Only for a query with wanted words."""

@@ -244,6 +244,29 @@ def test_a_history_without_the_files_gives_no_base(store: Store, tmp_path: Path)
         imported(store, CLAUDE, other, base="nothing")
 
 
+def test_what_was_not_committed_when_a_session_began_is_part_of_its_base(
+    store: Store, repository: Path, tmp_path: Path
+) -> None:
+    """Nothing is more usual, and no commit has it."""
+    session = tmp_path / "session.jsonl"
+    text = CLAUDE.read_text().replace("/home/ada/calc", str(repository))
+    session.write_text(text.replace("def add(a, b):", "# mine\\ndef add(a, b):"))
+    (repository / "calc.py").write_text("# mine\n" + RIGHT)
+    (summary,) = import_session(store, session)
+    run = store.runs.get(summary.run_id)
+    assert run.base_commit == plain_git(repository, "rev-parse", "HEAD").strip()
+    assert (run.base_quality, summary.end.quality) == ("unverified", "unverified")
+    assert "began with changes that no commit has" in (summary.end.reason or "")
+    assert summary.end.equal is True
+    before = store.snapshots.read(run.base_state or "", "calc.py")
+    committed = plain_git(repository, "show", "HEAD:calc.py")
+    assert before is not None
+    assert before.decode().replace("# mine\n", "").strip() == committed.strip()
+    operations = [store.runs.operations(run.id, step.id) for step in store.runs.steps(run.id)]
+    first = next(own[0] for own in operations if own)
+    assert (first.lines_added, first.lines_removed) == (1, 1), "the agent's change alone"
+
+
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name[:20])
 def test_importing_again_changes_nothing(store: Store, repository: Path, path: Path) -> None:
     first = imported_runs(store, path, repository)

@@ -268,7 +268,8 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_plain(item)}" for key, item in value.items())
+        facts = {key: item for key, item in value.items() if item not in ([], {}, "", None)}
+        return ", ".join(f"{key.replace('_', ' ')} {_plain(item)}" for key, item in facts.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
     return str(value)

@@ -16,7 +16,7 @@ from repotrace.records.events import Event, Kind, derived_run_id
 from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs import placing
 from repotrace.runs.cleaning import delete_run
-from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of
+from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of, with_contents
 from repotrace.runs.rereading import Reading
 from repotrace.runs.wire_matching import completing_wire
 from repotrace.storage import Store
@@ -322,7 +322,9 @@ class _Flow:
         key = (repository, commit)
         if key not in self._bases:
             self._bases[key] = base_of(rebuilder, repository, commit)
-        return self._bases[key]
+        if place.doubt is None or wanted:
+            return self._bases[key]
+        return with_contents(rebuilder, self._bases[key], place.seen, place.doubt)
 
     def _started(self, run: _Run, event: Event) -> Event:
         """The beginning, with the workspace that it is here."""

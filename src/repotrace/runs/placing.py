@@ -15,10 +15,13 @@ from repotrace.importers.building import blob_id
 from repotrace.importers.effects import effects, normalised
 from repotrace.records.events import Event, Kind
 from repotrace.runs.rebuilding import NOWHERE as UNKNOWN_FOLDER
-from repotrace.system.commits import matching, present, resolved
+from repotrace.system.commits import closest, matching, present, resolved
 
 _PATHS = 500
 """Paths of a run that are looked at; more would not make it surer."""
+
+_CONTENTS = 16 << 20
+"""Characters of files that are kept in memory while a run is placed."""
 
 _BEFORE = re.compile(
     r"^index ([0-9a-f]{7,64})\.\.[0-9a-f]{7,64}(?: \d+)?\n--- a/(.+)$", re.MULTILINE
@@ -35,6 +38,10 @@ class Place(NamedTuple):
     """The commit that it began with."""
     reason: str | None = None
     """Why there is none."""
+    doubt: str | None = None
+    """Why the files may have been others than those of the commit."""
+    seen: Mapping[str, str] = {}
+    """What files of it held when they were seen first, by paths below the root."""
 
 
 NOWHERE = Place(UNKNOWN_FOLDER, reason="the session does not tell where it worked")
@@ -49,12 +56,16 @@ class _Sightings:
     started: int = 0
     edited: dict[str, str | None] = field(default_factory=dict)
     """The object id of the first content of each file that was edited; None: there was none."""
+    before: dict[str, str] = field(default_factory=dict)
+    """The first contents of those, as far as they are told and not too long together."""
     read: dict[str, str] = field(default_factory=dict)
     """The same of files that were read as a whole, before anything else may have changed them."""
     submitted: dict[str, str] = field(default_factory=dict)
     """How the ids of files begin before the patch that was submitted, by their paths in it."""
     seen: dict[str, None] = field(default_factory=dict)
     """Paths that the run named."""
+    room: int = _CONTENTS
+    """Characters of contents that may still be kept."""
     muddy: bool = False
     """A command may have changed files."""
     changing: set[str] = field(default_factory=set)
@@ -128,6 +139,9 @@ def _look_at_change(sight: _Sightings, data: Mapping[str, Any]) -> None:
     before = data.get("content_before")
     if isinstance(before, str):
         sight.edited[path] = blob_id(before.encode("utf-8", "surrogatepass"))
+        sight.room -= len(before)
+        if sight.room > 0:
+            sight.before[path] = before
     elif kind == "create" and "content_after" in data and not data.get("renamed_from"):
         sight.edited[path] = None
         return
@@ -147,6 +161,10 @@ def _place(sight: _Sightings, repository: Path | None, fallback: Path | None) ->
         found = _search(sight, chosen.root, roots, sure=True)
         if found is not None:
             return found
+        if given:
+            found = _closest(sight, chosen.root, roots[0])
+            if found is not None:
+                return found
         reason = f"no commit of {chosen.root} has the files that the session saw"
         return Place(roots[0] if roots else UNKNOWN_FOLDER, chosen.root, None, reason)
     other = find_repository(fallback) if fallback is not None else None
@@ -208,6 +226,21 @@ def _search(sight: _Sightings, repository: Path, roots: list[str], *, sure: bool
         if commit is not None:
             return Place(_best_root(sight, repository, commit, roots), repository, commit)
     return None
+
+
+def _closest(sight: _Sightings, repository: Path, root: str) -> Place | None:
+    """The place in the repository that the session surely worked in, where changes that were in
+    no commit lay in it."""
+    wanted = _inside(sight.read | sight.edited, root)
+    commit = closest(repository, wanted, before=sight.started // 10**9 + 1)
+    if commit is None:
+        return None
+    seen = {path: text for path, text in _inside(sight.before, root).items() if text is not None}
+    doubt = (
+        f"it began with changes that no commit has: the files are those of {commit[:7]}, and what"
+        " it edited as it saw that first"
+    )
+    return Place(root, repository, commit, doubt=doubt, seen=seen)
 
 
 def _inside(paths: Mapping[str, str | None], root: str) -> dict[str, str | None]:

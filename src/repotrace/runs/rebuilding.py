@@ -40,6 +40,8 @@ class Base(NamedTuple):
     commit: str | None = None
     reason: str | None = None
     """Why it is not known."""
+    doubt: str | None = None
+    """Why it may have been another one."""
 
 
 class Change(NamedTuple):
@@ -86,6 +88,8 @@ class Rebuilding:
 
     def __post_init__(self) -> None:
         self._tree = self.base.tree or ""
+        if self.base.doubt:
+            self.doubt(self.base.doubt)
         if self.base.tree is not None:
             self.states.append(self.rebuilder.state(self.base.tree))
 
@@ -313,7 +317,8 @@ class Rebuilding:
         if self.base.tree is None:
             missing: Data = {"state_quality": StateQuality.MISSING}
             return missing | ({"state_reason": self.base.reason} if self.base.reason else {})
-        return {"state_id": self.states[0], "state_quality": StateQuality.INFERRED}
+        quality = StateQuality.UNVERIFIED if self.base.doubt else StateQuality.INFERRED
+        return {"state_id": self.states[0], "state_quality": quality}
 
     # --- Comparing --------------------------------------------------------------------------
 
@@ -416,3 +421,18 @@ def base_of(rebuilder: Rebuilder, repository: Any, commit: str) -> Base:
         return Base(rebuilder.tree_of(repository, commit), commit)
     except RepoTraceError as error:
         return Base(None, commit, str(error))
+
+
+def with_contents(
+    rebuilder: Rebuilder, base: Base, seen: Mapping[str, str], doubt: str | None
+) -> Base:
+    """The base with other contents of some files, by their paths."""
+    if base.tree is None:
+        return base
+    entries: dict[bytes, tuple[Any, str] | None] = {}
+    for path, text in seen.items():
+        known = rebuilder.entry(base.tree, _raw(path)) if _usable(path) else None
+        if _usable(path) and (known is None or known[0] != _LINK):
+            oid = rebuilder.blob(text.encode("utf-8", "surrogatepass"))
+            entries[_raw(path)] = (known[0] if known else FILE, oid)
+    return base._replace(tree=rebuilder.changed(base.tree, entries), doubt=doubt)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import batched
+from itertools import batched, islice
 from pathlib import Path
 
 from repotrace.system.git import GitError, git
 
 LIMIT = 5_000
 """Commits that are looked at."""
+
+_NEAREST = 500
+"""Those that are looked at for the one that comes closest."""
 
 _BATCH = 100
 _DEADLINE = 60.0
@@ -47,6 +50,20 @@ def matching(
     return None
 
 
+def closest(
+    repository: Path, blobs: Mapping[str, str | None], *, before: int | None = None
+) -> str | None:
+    """The newest commit in which as many paths as in any other have their blob, see `matching`;
+    None if there is no commit."""
+    paths = {path: oid for path, oid in blobs.items() if "\n" not in path}
+    best: tuple[int, str] | None = None
+    for batch in batched(islice(_candidates(repository, before), _NEAREST), _BATCH):
+        for commit, fits in _fitting(repository, batch, paths):
+            if best is None or fits > best[0]:
+                best = fits, commit
+    return None if best is None else best[1]
+
+
 def _candidates(repository: Path, before: int | None) -> Iterator[str]:
     try:
         listed = git(
@@ -67,8 +84,17 @@ def _candidates(repository: Path, before: int | None) -> Iterator[str]:
 
 
 def _first(repository: Path, commits: Sequence[str], blobs: Mapping[str, str | None]) -> str | None:
+    found = _fitting(repository, commits, blobs)
+    return next((commit for commit, fits in found if fits == len(blobs)), None)
+
+
+def _fitting(
+    repository: Path, commits: Sequence[str], blobs: Mapping[str, str | None]
+) -> Iterator[tuple[str, int]]:
+    """Commits, with how many of the paths have their blob in each."""
     if not blobs:
-        return commits[0] if commits else None
+        yield from ((commit, 0) for commit in commits)
+        return
     questions = "".join(f"{commit}:{path}\n" for commit in commits for path in blobs)
     # A path may be no text; the question is asked in the bytes that it has.
     try:
@@ -79,13 +105,11 @@ def _first(repository: Path, commits: Sequence[str], blobs: Mapping[str, str | N
             deadline=_DEADLINE,
         )
     except GitError:
-        return None
+        return
     answers = answered.split(b"\n")
     for number, commit in enumerate(commits):
         part = answers[number * len(blobs) : (number + 1) * len(blobs)]
-        if all(_fits(answer, oid) for answer, oid in zip(part, blobs.values(), strict=True)):
-            return commit
-    return None
+        yield commit, sum(map(_fits, part, blobs.values()))
 
 
 def present(repository: Path, commit: str, paths: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,11 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import event
+from hypothesis import HealthCheck, given, settings
+from recording import event, traces
 from running import Shell, clean_environment
 
 from repotrace.journal import Journal
+from repotrace.read.alerts import alerts_in
 from repotrace.records.events import Event
+from repotrace.records.run import ExecutionTrace
+from repotrace.runs.alerts import look_over, rules_from
 from repotrace.storage import Store
 from repotrace.storage.alerts import KeptAlert
 from repotrace.storage.database import MIGRATIONS, Database
@@ -196,8 +201,8 @@ def test_many_are_told_in_short(repotrace: Shell, kept: Store) -> None:
 def test_rules_that_make_no_sense_are_said_and_keep_the_run_due(
     repotrace: Shell, kept: Store
 ) -> None:
-    settings = repotrace.cwd / "repotrace.toml"
-    settings.write_text("[alerts]\nretries = 'many'\n")
+    file = repotrace.cwd / "repotrace.toml"
+    file.write_text("[alerts]\nretries = 'many'\n")
     agent(repotrace, "new.py")
     for _ in range(2):
         done = repotrace("runs", "list")
@@ -205,7 +210,7 @@ def test_rules_that_make_no_sense_are_said_and_keep_the_run_due(
             0,
             "repotrace: Alert retries in the settings is 'many'.",
         )
-    settings.unlink()
+    file.unlink()
     assert said(repotrace("runs", "list"))[0] == UNTESTED.format(kept.runs.get().id)
 
 
@@ -296,3 +301,17 @@ def test_an_alert_is_told_once_and_posted_once_wherever_its_step_moves(store: St
     assert (store.alerts.of("r1"), store.alerts.look("r1").at) == ([], None)
     keep(first)
     assert store.alerts.untold() == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(traces())
+def test_whatever_was_recorded_can_be_looked_over(trace: ExecutionTrace) -> None:
+    limits = dict.fromkeys(("cost", "tokens", "duration", "retries", "repeated-failure"), 0)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "home")
+        store.runs.save(trace)
+        run = store.runs.get()
+        found = look_over(store, run, rules_from(limits))
+        assert alerts_in(store, run.id) == (() if run.status == "running" else found)
+        assert look_over(store, run, rules_from(limits)) == found
+        store.close()

@@ -51,7 +51,8 @@ def runs_search(
     from repotrace.render.runs_layout import Page
     from repotrace.render.search import search_results
 
-    Page(opened.color).print(search_results(found, now=now))
+    page = Page(opened.color)
+    page.print(search_results(found, now=now, width=page.width))
     if found.more:
         note(f"the newest {limit} are shown; more with: --limit {limit * 5}")
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from rich.cells import cell_len
+
 from repotrace.read.views import Found, RunLine, SearchView
 from repotrace.readable import age, one_line, visible
+from repotrace.render.console import WIDE
 from repotrace.render.diffs import Line, Span
 from repotrace.render.runs import result_of
-from repotrace.render.runs_layout import phrase
+from repotrace.render.runs_layout import fit, phrase
 
 _FIELDS = {
     "stdout_head": "output",
@@ -26,7 +29,7 @@ _FIELDS = {
 }
 
 
-def search_results(view: SearchView, *, now: datetime) -> Iterator[Line]:
+def search_results(view: SearchView, *, now: datetime, width: int = WIDE) -> Iterator[Line]:
     """A line for each run, and below it its steps in order with what was found in them."""
     runs = {run.id: run for run in view.runs}
     found: dict[str, dict[int, list[Found]]] = {name: {} for name in runs}
@@ -36,20 +39,19 @@ def search_results(view: SearchView, *, now: datetime) -> Iterator[Line]:
     for number, (run_id, steps) in enumerate(found.items()):
         if number:
             yield []
-        yield _run(runs[run_id], now)
+        yield _run(runs[run_id], now, width)
         for _, hits in sorted(steps.items()):
             yield from _step(hits)
 
 
-def _run(run: RunLine, now: datetime) -> Line:
+def _run(run: RunLine, now: datetime, width: int) -> Line:
     result, style = result_of(run)
+    name, when = one_line(run.id), f"  {age(run.started_at, now)} ago  "
     rest = " · ".join(filter(None, (one_line(run.agent or ""), phrase(run.task or ""))))
-    return [
-        Span(one_line(run.id), "cyan"),
-        Span(f"  {age(run.started_at, now)} ago  "),
-        Span(result, style),
-        Span(f"  {rest}" if rest else ""),
-    ]
+    room = width - cell_len(name + when + result) - 2
+    if width < WIDE and cell_len(rest) > room:
+        rest = fit(rest, max(room, 1)).rstrip()
+    return [Span(name, "cyan"), Span(when), Span(result, style), Span(f"  {rest}" if rest else "")]
 
 
 def _step(hits: list[Found]) -> Iterator[Line]:

@@ -35,7 +35,7 @@ from repotrace.runs.export.exporting import export_run
 from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.receiving import receive
 from repotrace.runs.reporting import ReportOptions, find_failure, report_failure
-from repotrace.runs.testing_options import Testing
+from repotrace.runs.testing_options import Testing, workspace_of
 from repotrace.storage import ReportStore, Store
 
 TEST = "tests/test_money.py::test_add"
@@ -296,8 +296,10 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture
 def runs(sent: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    monkeypatch.chdir(tmp_path)
-    sent.receive(tmp_path)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    sent.receive(here)
     return sent
 
 
@@ -312,7 +314,7 @@ VERBS: dict[str, Callable[[Runs, bool], object]] = {
         found.store, RUN, TEST, testing=found.testing(), options=QUICK, trusted=trusted
     ),
     "rerun": lambda found, trusted: rerun_from_step(
-        found.store, RUN, 1, AGENT, into="branch", dry_run=False, trusted=trusted
+        found.store, RUN, 1, AGENT, into="../branch", dry_run=False, trusted=trusted
     ),
     "report": lambda found, trusted: report_failure(
         found.store,
@@ -359,7 +361,13 @@ def test_a_command_asks_for_a_received_run(runs: Runs, command: str) -> None:
     assert b"came from elsewhere (run.repotrace)" in refused.stderr
     assert b"say --yes" in refused.stderr
     assert not runs.trace.exists()
-    assert not list(runs.shell.cwd.glob(f"{RUN}-*"))
+    assert not list(runs.shell.cwd.parent.glob(f"*{RUN}-*"))
+
+
+def test_nobody_is_asked_about_no_command(runs: Runs) -> None:
+    refused = runs.shell("rerun", RUN, "--from-step", "1", "--execute")
+    assert refused.returncode == 2
+    assert b"There is no command to run" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["check", "blame"])
@@ -384,8 +392,7 @@ def test_what_is_recorded_on_files_from_elsewhere_is_from_there_too(
         check_run(runs.store, branch.id, testing=runs.testing())
     with pytest.raises(NotTrusted):
         rerun_from_step(runs.store, branch.id, 0, AGENT, dry_run=False)
-    check_run(runs.store, branch.id, testing=runs.testing(), trusted=True)
-    assert runs.trace.exists()
+    assert workspace_of(branch, runs.store) == tmp_path / "branch"
 
 
 def test_a_verdict_from_elsewhere_replaces_none_of_an_own_run(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def trusted_reports(opened: Opened, names: Iterable[str]) -> frozenset[str]:
             left -= 1
     if left:
         what = "1 report" if left == 1 else f"{left} reports"
-        note(f"{what} from elsewhere: not executed; --yes does that, unasked")
+        note(f"{what} from elsewhere not executed; with --yes that is done unasked")
     return frozenset(trusted)
 
 

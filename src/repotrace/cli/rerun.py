@@ -95,7 +95,8 @@ def rerun(
         else:
             _describe(plan)
         return
-    may_execute_run(opened, original, plan.command, yes=yes)
+    if plan.argv:  # else there is nothing to ask about, as is said below
+        may_execute_run(opened, original, plan.command, yes=yes)
     recorded = _execute(opened, plan, as_json=as_json)
     _conclude(opened, plan, recorded, as_json=as_json)
     raise typer.Exit(recorded.code)

@@ -17,12 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading import BROKEN, FIXED, LEAP, REASON, SIMPLE, TASK, Recorded, project, record
 from recording import NOON, RUN, event, traces
+from rich.segment import Segment
+from rich.style import Style
 from running import plain_git
 from screens import NARROW, WIDE, Screen, play, rows
 
 from repotrace.records.blame import Blame, BlamedStep
 from repotrace.records.events import Event
 from repotrace.records.run import ExecutionTrace
+from repotrace.render.greys import in_greys
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 from repotrace.tui.bars import TabBar
@@ -503,6 +506,7 @@ def test_the_files_after_a_step_are_written_where_one_says(
     async def script(screen: Screen) -> None:
         await screen.press("r")
         assert screen.asks
+        assert any("write the files after step 3 into /" in row for row in screen.painted)
         await screen.press("enter")
         beside = recorded.workspace.with_name(f"{recorded.workspace.name}-{RUN}-step-3")
         assert screen.foot.startswith(f"wrote {beside}  1 file")
@@ -605,6 +609,20 @@ def test_colours_follow_the_terminal_and_a_key_turns_them(
         assert brightness(screen) == before
 
     play(recorded.store, script, theme=theme_for(environ))
+
+
+@given(st.integers(0, 0xFFFFFF), st.integers(0, 0xFFFFFF))
+def test_what_has_no_colours_can_be_read(front: int, back: int) -> None:
+    style = Style(color=f"#{front:06x}", bgcolor=f"#{back:06x}", bold=True)
+    ((_, found, _),) = in_greys([Segment("x", style)])
+    assert found is not None
+    assert found.color is not None
+    assert found.bgcolor is not None
+    (red, green, blue), (dark, *others) = found.color.get_truecolor(), found.bgcolor.get_truecolor()
+    assert red == green == blue
+    assert others == [dark, dark]
+    assert abs(red - dark) > 100
+    assert found.bold
 
 
 @pytest.mark.parametrize(("width", "words"), [(100, 9), (80, 9), (60, 5), (30, 2), (8, 2)])

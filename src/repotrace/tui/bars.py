@@ -148,12 +148,12 @@ class Prompt(Horizontal):
         self._then = then
         if not self.is_asking:
             self._back = self.screen.focused
+        self.display = True
         self.query_one(Label).update(Content(question))
         answer = self.query_one(_Answer)
         answer.value = given
         answer.cursor_position = len(given)
         self.add_class("asking")
-        self.display = True
         # At once, since what was typed meanwhile is there already.
         self.screen.set_focus(answer)
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from textual.color import Color
+from textual.filter import LineFilter
+
+from repotrace.render.greys import in_greys
 
 LAYOUT = """
 #body { height: 1fr; }
@@ -37,3 +43,14 @@ def theme_for(environ: Mapping[str, str]) -> str | None:
         return None
     background = environ.get("COLORFGBG", "").rpartition(";")[2]
     return LIGHT if background in _LIGHT_BACKGROUNDS else None
+
+
+class ReadableGreys(LineFilter):
+    """Greys for colours, such that everything can be read."""
+
+    def apply(self, segments: list[Any], background: Color) -> list[Any]:
+        """The same text in greys."""
+        return in_greys(segments)
+
+
+READABLE_GREYS = ReadableGreys()

@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
+from textual.filter import LineFilter
 from textual.strip import Strip
 
 from repotrace.errors import RepoTraceError
@@ -28,7 +29,7 @@ from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
 from repotrace.tui.keys import BINDINGS, FINDING, HINT, keys_line
 from repotrace.tui.lines_view import LinesView
-from repotrace.tui.looks import DARK, LAYOUT, LIGHT
+from repotrace.tui.looks import DARK, LAYOUT, LIGHT, READABLE_GREYS
 from repotrace.tui.options import PlayOptions
 from repotrace.tui.restoring import proposed, restored
 from repotrace.tui.searching import Search, tell_of
@@ -67,7 +68,7 @@ class PlayApp(App[None]):
         self.played = run
         self.options = options or PlayOptions()
         if self.options.colourless:
-            self._without_colours()
+            self.no_color = True
         if self.options.theme is not None:
             self.theme = self.options.theme
         self.tab = MESSAGES if self.options.show_llm else OVERVIEW
@@ -82,12 +83,10 @@ class PlayApp(App[None]):
         """What was searched for last."""
         self._sought: list[str] = []
 
-    def _without_colours(self) -> None:
-        from textual.filter import Monochrome
-
-        if not self.no_color:
-            self.no_color = True
-            self._filters.append(Monochrome())
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """In greys that can be read, where no colours are wanted."""
+        filters = super().get_line_filters()
+        return [*filters, READABLE_GREYS] if self.no_color else filters
 
     # --- Layout -------------------------------------------------------------------------------
 

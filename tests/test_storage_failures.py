@@ -6,17 +6,16 @@ import contextlib
 import json
 import os
 import random
+import sqlite3
 import stat
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from storing import NOON, OLD_REPORT, VALID, in_processes, names_in, put, report
+from storing import NOON, OLD_REPORT, VALID, in_processes, mounted, names_in, put, report
 
 from repotrace.errors import (
     NewerSchema,
@@ -220,24 +219,6 @@ def test_without_permission() -> None:
         root.chmod(0o700)
 
 
-@contextlib.contextmanager
-def mounted(folder: Path, options: str) -> Iterator[Path]:
-    folder.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root on Linux")
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if done.returncode:
-        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_disk_leaves_what_was_there_and_no_rubbish(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=128k") as disk:
         store = ReportStore(disk / "reports")
@@ -256,6 +237,20 @@ def test_a_full_disk_leaves_what_was_there_and_no_rubbish(tmp_path: Path) -> Non
             home.history.record_occurrence(store.root, "old", NOON)
         assert len(home.key) == 32
         assert home.key == home.key
+
+
+def test_a_database_that_did_not_fit_is_made_when_there_is_room(tmp_path: Path) -> None:
+    """Not half of it: a file that only seems to be one would be damaged for ever."""
+    for kilobytes in (80, 300, 500, 550, 600, 700, 900):
+        with mounted(tmp_path / f"disk {kilobytes}", f"size={kilobytes}k") as disk:
+            home = Store(disk / "home")
+            with contextlib.suppress(RepoTraceError):
+                home.history.record_occurrence(disk, "old", NOON)
+            subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+            home.history.record_occurrence(disk, "new", NOON)
+            with sqlite3.connect(disk / "home" / "runs.db") as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            connection.close()
 
 
 def test_a_read_only_file_system_is_read_but_not_written(tmp_path: Path) -> None:

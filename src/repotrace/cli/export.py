@@ -189,6 +189,8 @@ def _write(
     format = format or format_of_name(name)  # noqa: A001
     _refuse_odd(format, options)
     output = _where(output, format, Path(f"{found.id}{EXPORTERS[format].suffix}"))
+    if output is not None and output.is_dir():
+        raise RepoTraceError(f"{output} is a folder.", hint="Name a file, as in -o DIR/run.json")
     if output is not None and output.exists() and not overwrite:
         raise ReportExists(f"{output} is there already.", hint="Replace it with --overwrite")
     if isinstance(found, BugReport):

@@ -11,8 +11,10 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -184,21 +186,49 @@ def known_run(store: Store, found: ExportedRun) -> Run | None:
     """The run that is here already: by its id, or by the session that it is about."""
     refuse_odd_name(found.run_id)
     known = store.runs.named(found.run_id)
+    if known is not None and known.id == found.run_id and _is_arriving(store, known.id):
+        return None
     if known is None and found.run.source_id:
         # Its events would join that run.
         known = store.runs.named(found.run.source_id)
     return known
 
 
-def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 0) -> Received:
-    """Keep a run that is not here yet."""
+def take_run(
+    store: Store,
+    found: ExportedRun,
+    origin: Origin,
+    take_files: Callable[[], int] = lambda: 0,
+) -> Received:
+    """Keep a run that is not here yet, whole or not at all.
+
+    `take_files` keeps the states that came with it, and says how many.
+    """
     run_id = found.run_id
-    trace = found.trace
-    operations = list(_kept(store, run_id, trace.file_operations))
+    note = origin._replace(left_out=_lacks(found), arriving=True)
     try:
-        store.received.note("run", run_id, origin._replace(left_out=_lacks(found)))
+        with store.received.alone():
+            known = known_run(store, found)
+            if known is not None:  # another process was faster
+                return _told_known(store, known, found)
+            if _is_arriving(store, run_id):
+                _undo(store, run_id)
+            try:
+                store.received.note("run", run_id, note)
+                states = take_files()
+                _save(store, found, origin)
+                store.received.note("run", run_id, note._replace(arriving=False))
+            except (RepoTraceError, OSError):
+                _undo(store, run_id)
+                raise
     except OSError as error:
         raise RepoTraceError(f"{store.home} cannot be written: {error.strerror}.") from error
+    return _told(found)._replace(states=states)
+
+
+def _save(store: Store, found: ExportedRun, origin: Origin) -> None:
+    trace = found.trace
+    operations = list(_kept(store, found.run_id, trace.file_operations))
     try:
         done = store.runs.save(trace.model_copy(update={"file_operations": operations}))
         unusable = done.unusable
@@ -206,13 +236,27 @@ def take_run(store: Store, found: ExportedRun, origin: Origin, *, states: int = 
     except UnicodeEncodeError:  # half a character, in a name
         unusable = 1
     if unusable:
-        store.runs.delete(run_id)
-        store.received.forget("run", run_id)
         noun = "a record that makes" if unusable == 1 else f"{unusable} records that make"
         raise ImportFailed(f"{origin.file} holds {noun} no sense.")
     if found.lost:
         store.runs.add_events([_lost(found)])
-    return _told(found)._replace(states=states)
+
+
+def _is_arriving(store: Store, run_id: str) -> bool:
+    origin = store.received.origin("run", run_id)
+    return origin is not None and origin.arriving
+
+
+def _undo(store: Store, run_id: str) -> None:
+    """Remove what there is of a run that did not come whole; the note goes last.
+
+    Where that fails as well, as on a full disk, the note says that it never came whole.
+    """
+    with suppress(RepoTraceError, OSError):
+        store.snapshots.delete(f"runs/{run_id}")
+        if store.runs.named(run_id) is not None:
+            store.runs.delete(run_id)
+        store.received.forget("run", run_id)
 
 
 def _told(found: ExportedRun) -> Received:
@@ -311,12 +355,9 @@ def _take_run_bundle(
         return _told(found)._replace(states=len(bundle.states))
     ref = f"runs/{found.run_id}"
     wanted = states_of(found.run, found.trace)
-    taken = _take_states(store, bundle, wanted, found.trace.file_operations, ref)
-    try:
-        return take_run(store, found, origin, states=taken)
-    except RepoTraceError:
-        store.snapshots.delete(ref)
-        raise
+    operations = found.trace.file_operations
+    take_files = partial(_take_states, store, bundle, wanted, operations, ref)
+    return take_run(store, found, origin, take_files)
 
 
 def _take_states(

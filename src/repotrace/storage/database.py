@@ -195,6 +195,8 @@ class Database:
             with closing(self._connect(temporary)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 self._migrate(connection)
+                # Closing would do it, but not say that the disk is full: the file would be half.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             with files.locked(self.path.parent), suppress(FileExistsError):
                 files.publish(temporary, self.path)
         finally:

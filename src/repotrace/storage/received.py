@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,8 @@ class Origin(NamedTuple):
     """Of a run that was recorded here, on the files of one that came from elsewhere."""
     left_out: Mapping[str, object] = {}
     """What the file had not of the run, as `left_out` of an exported one; empty for nothing."""
+    arriving: bool = False
+    """Whether it is being taken in, or never came whole: the disk was full, the process killed."""
 
 
 class ReceivedStore:
@@ -41,12 +43,20 @@ class ReceivedStore:
     def __init__(self, home: Path) -> None:
         self._folder = home / FOLDER
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else takes a run in meanwhile. Raises OSError if the home cannot be written."""
+        files.make_private(self._folder)
+        with files.locked(self._folder):
+            yield
+
     def note(self, kind: Kind, name: str, origin: Origin) -> None:
         """Remember where a run or report came from. Raises OSError if that fails."""
         files.make_private(self._folder)
         facts: dict[str, object] = {"kind": kind, "id": name, "file": origin.file}
         facts |= {"at": origin.at.isoformat(), "worked_on": origin.worked_on}
         facts |= {"left_out": dict(origin.left_out)} if origin.left_out else {}
+        facts |= {"arriving": True} if origin.arriving else {}
         files.replace(self._path(kind, name), json.dumps(facts, indent=2).encode() + b"\n")
 
     def origin(self, kind: Kind, name: str) -> Origin | None:
@@ -56,7 +66,8 @@ class ReceivedStore:
             at = datetime.fromisoformat(facts["at"]).astimezone(UTC)
             left_out = facts.get("left_out")
             lacks = left_out if isinstance(left_out, dict) else {}
-            return Origin(str(facts["file"]), at, facts.get("worked_on") is True, lacks)
+            said = (facts.get(name) is True for name in ("worked_on", "arriving"))
+            return Origin(str(facts["file"]), at, next(said), lacks, next(said))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says

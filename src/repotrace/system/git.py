@@ -52,7 +52,7 @@ def git(
     """What `git ARGS` in `cwd` prints on stdout.
 
     `env`: variables beside those of `git_environment`, such as GIT_INDEX_FILE. `deadline`:
-    seconds after which git is killed. Raises GitError with the last line of its stderr.
+    seconds after which git is killed. Raises GitError with the line of its stderr that says why.
     """
     command = f"git {_subcommand(args)}"
     try:
@@ -81,7 +81,9 @@ def git(
                 _kill(process)
     if process.returncode != 0:
         lines = stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = lines[-1] if lines else f"exit code {process.returncode}"
+        # Of a helper that died git says so last, and why before.
+        fatal = [line for line in lines if line.startswith("fatal: ")]
+        reason = next(iter([*fatal, *lines[-1:]]), f"exit code {process.returncode}")
         raise GitError(f"{command} failed: {reason}")
     return stdout
 

@@ -6,6 +6,7 @@ looked at, and only what the states need goes on into the store.
 
 from __future__ import annotations
 
+import errno
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from repotrace.system.snapshots.lacking import Lacking, trailers
 from repotrace.system.snapshots.manifest import Manifest
 from repotrace.system.snapshots.objects import parse_tree
 from repotrace.system.snapshots.store import SnapshotStore
+from repotrace.system.snapshots.upkeep import sweep_broken
 
 MOST_FILES = 1_000_000
 """Files of one state, and different trees of all."""
@@ -89,6 +91,8 @@ def read_bundle(data: bytes) -> Iterator[SnapshotStore]:
         except ImportFailed:
             raise
         except RepoTraceError as error:
+            if os.strerror(errno.ENOSPC) in error.message:
+                raise
             raise ImportFailed("The states in the bundle are damaged.") from error
         try:
             yield found
@@ -119,7 +123,11 @@ def take_states(
         file = Path(folder) / "clean.bundle"
         file.write_bytes(_bundled(clean, states, contents, Path(folder)))
         store.create()
-        store.git(["bundle", "unbundle", str(file)])
+        try:
+            store.git(["bundle", "unbundle", str(file)])
+        except RepoTraceError:
+            sweep_broken(store.path)
+            raise
     for state_id, lacking in states:
         said = "received" + trailers(lacking.not_captured, lacking.nested)
         store.hold(ref, state_id, said)

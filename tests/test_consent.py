@@ -364,6 +364,13 @@ def test_a_command_asks_for_a_received_run(runs: Runs, command: str) -> None:
     assert not list(runs.shell.cwd.parent.glob(f"*{RUN}-*"))
 
 
+def test_a_received_run_is_named_where_none_was_recorded(runs: Runs) -> None:
+    for command in ("check", "blame"):
+        refused = runs.shell(command)
+        assert refused.returncode == 2
+        assert f"The newest run of all is {RUN}. Name it".encode() in refused.stderr
+
+
 def test_nobody_is_asked_about_no_command(runs: Runs) -> None:
     refused = runs.shell("rerun", RUN, "--from-step", "1", "--execute")
     assert refused.returncode == 2

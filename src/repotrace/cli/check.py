@@ -200,11 +200,15 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
     try:
         found = _imported(opened, LATEST)
     except RepoTraceError as error:
+        hint = "Name a transcript: repotrace check --session PATH"
+        if find_repository(workspace):
+            hint = "Compare the work tree with a commit: repotrace check --base HEAD"
+        if others := opened.store.runs.list(limit=1):
+            more = "repotrace runs list --all-worktrees"
+            hint = f"The newest run of all is {others[0].id}. Name it, or another of: {more}"
         raise RepoTraceError(
             f"No run was recorded in {workspace}, and no session of an agent was found for it.",
-            hint="Compare the work tree with a commit: repotrace check --base HEAD"
-            if find_repository(workspace)
-            else "Name a transcript: repotrace check --session PATH",
+            hint=hint,
         ) from error
     note(f"no run was recorded here; imported {found.source} session {found.source_id}")
     return found

@@ -411,6 +411,14 @@ def test_a_busy_webhook_is_asked_again(store: Store, hook: Webhook) -> None:
     assert len(hook.bodies) == 3
 
 
+def test_a_webhook_that_does_not_answer_is_given_up(store: Store, hook: Webhook) -> None:
+    store.runs.add_events(told(saw("passed"), saw("failed")))
+    alerts = alerts_of(store, store.runs.get(RUN), rules_from({}))
+    with hook.taken, pytest.raises(RepoTraceError, match="no answer"):
+        notify(hook.url, alerts, patience=0.3)
+    assert len(hook.wait_for(1)) == 1
+
+
 @pytest.mark.usefixtures("recorded")
 def test_a_webhook_that_is_not_there_is_said_without_its_address(repotrace: Shell) -> None:
     done = repotrace("runs", "alerts", RUN, "--notify", "http://127.0.0.1:1/hook/s3cr3t")

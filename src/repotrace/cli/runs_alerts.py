@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "github")
 
+PATIENCE = 10.0
+"""Seconds that the end of a recording may take longer because alerts are posted."""
+
 
 def runs_alerts(
     ctx: typer.Context,
@@ -115,7 +118,7 @@ def _post(opened: Opened, run: Run) -> None:
     from repotrace.runs.alerts.posting import post
 
     try:
-        post(opened.store, run, opened.settings.alerts, os.environ)
+        post(opened.store, run, opened.settings.alerts, os.environ, patience=PATIENCE)
     except KeyboardInterrupt:
         complain("interrupted; the alerts were not posted")
 

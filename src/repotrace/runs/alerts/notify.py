@@ -14,6 +14,9 @@ ATTEMPTS = 3
 TIMEOUT = 10.0
 """Seconds for each attempt."""
 
+PATIENCE = ATTEMPTS * TIMEOUT + 5.0
+"""Seconds that all attempts may take."""
+
 _PAUSES = (0.5, 2.0)
 """Seconds before the second and the third attempt."""
 
@@ -43,8 +46,9 @@ def _escaped(text: str) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def notify(url: str, alerts: Sequence[Alert]) -> None:
-    """Post the alerts, up to three times where the other side is busy or not there.
+def notify(url: str, alerts: Sequence[Alert], *, patience: float = PATIENCE) -> None:
+    """Post the alerts, up to three times where the other side is busy or not there, and no more
+    after `patience` seconds.
 
     Raises RepoTraceError if it did not take them. The URL is not in the message: it is a secret.
     """
@@ -54,10 +58,14 @@ def notify(url: str, alerts: Sequence[Alert]) -> None:
         raise RepoTraceError("The address to notify is no URL.", hint="Write https://…")
     body = message_of(alerts)
     problem = ""
+    until = time.monotonic() + patience
     for pause in (0.0, *_PAUSES)[:ATTEMPTS]:
+        left = until - time.monotonic() - pause
+        if left <= 0:
+            break
         time.sleep(pause)
         try:
-            answer = httpx2.post(url, json=body, timeout=TIMEOUT)
+            answer = httpx2.post(url, json=body, timeout=min(TIMEOUT, left))
         except httpx2.InvalidURL:
             raise RepoTraceError("The address to notify is no URL.") from None
         except httpx2.HTTPError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from repotrace.read.alerts import alert_of
 from repotrace.records.run import Run
 from repotrace.runs.alerts.keeping import settings_of
-from repotrace.runs.alerts.notify import notify
+from repotrace.runs.alerts.notify import PATIENCE, notify
 from repotrace.runs.alerts.rules import NOTIFY, notify_variable
 from repotrace.runs.ended import ADDRESS_VARIABLE
 from repotrace.storage import Store
@@ -39,10 +39,18 @@ def to_be_posted(
     ]
 
 
-def post(store: Store, run: Run, settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+def post(
+    store: Store,
+    run: Run,
+    settings: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    patience: float = PATIENCE,
+) -> None:
     """Post the alerts of a run that were kept and not posted yet, if they are to be posted at all.
 
-    Raises RepoTraceError if that fails; they count as not posted then.
+    It is given up after `patience` seconds. Raises RepoTraceError if that fails; they count as
+    not posted then.
     """
     address = address_in(settings, environ)
     if address is None:
@@ -51,7 +59,7 @@ def post(store: Store, run: Run, settings: Mapping[str, Any], environ: Mapping[s
     if not taken:
         return
     try:
-        notify(address, tuple(map(alert_of, taken)))
+        notify(address, tuple(map(alert_of, taken)), patience=patience)
     except BaseException:
         store.alerts.give_back(run.id, taken)
         raise

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recording import event
 from running import Shell, clean_environment, plain_git
+from states import exact
 
 from repotrace.demo.project import TASK, make_project
 from repotrace.errors import RepoTraceError, RunNotFound
@@ -262,6 +264,37 @@ def test_the_command_of_an_agent_that_is_known(store: Store, tmp_path: Path) -> 
     # Without a change, what was recorded is simply done again.
     assert plan_rerun(kept, run, 1).argv == ("sh", "-c", "echo hi > new.txt")
     assert plan_rerun(kept, run, 0, prompt="Another task").prompt == "Another task"
+
+
+@pytest.mark.parametrize(
+    ("agent", "command", "planned"),
+    [
+        ("aider", ["aider", "--message=Fix it", "--yes"], ["aider", "--message={prompt}", "--yes"]),
+        ("codex", ["codex", "exec", "Fix it", "--", "x"], ["codex", "exec", "{prompt}", "--", "x"]),
+        # The task was typed.
+        ("claude-code", ["/opt/bin/claude"],
+         ["claude", "-p", "--permission-mode", "acceptEdits", "{prompt}"]),
+        ("claude-code", ["my-claude"], ["my-claude"]),
+        (None, ["make", "x=Fix it"], ["make", "x=Fix it"]),
+    ],
+)  # fmt: skip
+def test_the_prompt_takes_the_place_of_the_task(
+    store: Store, tmp_path: Path, agent: str | None, command: list[str], planned: list[str]
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    state = exact(store.snapshots.take(work, ref="runs/r0123456789ab"))
+    store.runs.add_events(
+        [
+            event("run_started", 0, agent=agent, task="Fix it", workspace=str(work),
+                  attributes={"command": command}),
+            event("state", 0, state_id=state, state_quality="exact"),
+            event("run_ended", 9),
+        ]
+    )  # fmt: skip
+    plan = plan_rerun(store, store.runs.get("latest"), 0)
+    assert plan.command == shlex.join(planned).replace("'{prompt}'", "{prompt}")
+    assert list(plan.argv) == [word.replace("{prompt}", "Fix it") for word in planned]
 
 
 def test_the_prompt_tells_what_was_done_and_why(repotrace: Shell) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repotrace.agents import AGENTS
+from repotrace.agents import AGENTS, PROGRAMS
 from repotrace.agents import agent as agent_named
 from repotrace.config import Repository, find_repository, workspace_for
 from repotrace.errors import RepoTraceError, RunNotFound
@@ -136,9 +136,8 @@ def plan_rerun(
         words, problem = [], "there is no prompt: the run has no task, and none was given"
     repository = find_repository(workspace) if worktree and workspace is not None else None
     if worktree and (repository is None or run.base_commit is None):
-        raise RepoTraceError(
-            "The run worked in no git repository that is here.", hint="Leave out --worktree."
-        )
+        what = "in a repository without a commit" if repository else "in no git repository here"
+        raise RepoTraceError(f"The run worked {what}.", hint="Leave out --worktree.")
     branches = branches_of(repository) if repository is not None else frozenset()
     if into is None:
         folder = _folder_beside(beside, run, step, branches)
@@ -218,26 +217,34 @@ def _command(run: Run, agent_cmd: str | None, *, is_changed: bool) -> tuple[list
             )
         _refuse_scripts(words)
         return words, None
+    headless = agent_named(run.agent).headless if run.agent in AGENTS else ()
     recorded = run.attributes.get("command")
     if isinstance(recorded, list) and recorded and all(isinstance(w, str) for w in recorded):
         words = list(map(str, recorded))
         task = asked(run).strip()
-        # A branch was told besides what had been done before.
-        places = [
-            n
-            for n, word in enumerate(words)
-            if task and (word.strip() == task or word.startswith(f"{task}\n\n{_SO_FAR}"))
-        ]
-        if places:
-            words[places[-1]] = PROMPT
+        for number, word in reversed(list(enumerate(words))):
+            if task and (found := _with_place(word, task)) is not None:
+                words[number] = found
+                return words, None
+        # Somebody typed the task into the agent: there it waits for one again.
+        waits = headless and PROGRAMS.get(Path(words[0]).name) == run.agent
+        if not is_changed and not waits:
             return words, None
-        if not is_changed:
-            return words, None
-    headless = agent_named(run.agent).headless if run.agent in AGENTS else ()
     if headless:
         return list(headless), None
     name = f"of {run.agent}" if run.agent else "of this run"
     return [], f"nobody knows how the agent {name} takes a prompt"
+
+
+def _with_place(word: str, task: str) -> str | None:
+    """A word that is the task, or an option that is given it, with `PROMPT` in its place."""
+    option, sign, value = word.partition("=")
+    before = option + sign if sign and option.startswith("-") else ""
+    value = word.removeprefix(before).strip()
+    # A branch was told besides what had been done before.
+    if value == task or value.startswith(f"{task}\n\n{_SO_FAR}"):
+        return before + PROMPT
+    return None
 
 
 def _refuse_scripts(words: Sequence[str]) -> None:

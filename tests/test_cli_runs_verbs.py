@@ -285,6 +285,14 @@ def test_a_checkpoint_of_the_present_files(repotrace: Shell) -> None:
     assert (repotrace.cwd / "b.txt").read_text() == "one\n2\n"
 
 
+def test_a_checkpoint_is_not_the_latest_run(repotrace: Shell) -> None:
+    repotrace("runs", "checkpoint", "so far")
+    assert len(json.loads(repotrace("runs", "list", "--json").stdout)["runs"]) == 2
+    assert f"Run {RUN}" in repotrace("runs", "show").stdout.decode()
+    repotrace("runs", "delete", RUN, "--yes")
+    assert "checkpoint so far" in repotrace("runs", "show").stdout.decode()
+
+
 def test_a_checkpoint_names_a_step(repotrace: Shell) -> None:
     view = json.loads(repotrace("runs", "checkpoint", "good", RUN, "--step", "1", "--json").stdout)
     assert (view["run_id"], view["step_number"], view["quality"]) == (RUN, 1, "exact")

@@ -183,7 +183,7 @@ def write_text(path: Path | str, text: str, *, overwrite: bool = False) -> Path:
         if destination.is_dir():
             raise RepoTraceError(f"Cannot write {destination}: not a file.") from error
         raise ReportExists(
-            f"{destination} exists.", hint="Replace it with --overwrite (overwrite=True)."
+            f"{destination} already exists.", hint="Replace it with: --overwrite"
         ) from error
     except OSError as error:
         raise RepoTraceError(f"Cannot write {destination}: {error.strerror}.") from error

@@ -318,6 +318,14 @@ def print_json(value: object) -> None:
     sys.stdout.write(text + "\n")
 
 
+def check_output(output: Path | None, *, overwrite: bool) -> None:
+    """Say before a replay, not after it, that the file is in the way."""
+    from repotrace.errors import ReportExists
+
+    if output is not None and output.exists() and not overwrite:
+        raise ReportExists(f"{output} already exists.", hint="Replace it with: --overwrite")
+
+
 def split_tags(text: str) -> list[str]:
     """`a, b` as `["a", "b"]`, without repeats."""
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -24,6 +24,7 @@ from repotrace.cli.options import (
     StoreOption,
     TimeoutOption,
     check_copy_options,
+    check_output,
     note,
     open_store,
     say,
@@ -68,7 +69,7 @@ def replay_all(
     """
     check_copy_options(at_capture=at_capture, cwd=cwd, link=link)
     opened = open_store(ctx, store)
-    _check_output(output, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     options = replace(
         options_for(opened),
         cwd=cwd,
@@ -96,14 +97,6 @@ def replay_all(
         complain(f"interrupted; {unfinished} of {total} reports were not replayed")
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(0 if keep_going else _exit_code(summary, gate=gate))
-
-
-def _check_output(output: Path | None, *, overwrite: bool) -> None:
-    """Say before the sweep, not after it, that the file is in the way."""
-    from repotrace.errors import ReportExists
-
-    if output is not None and output.exists() and not overwrite:
-        raise ReportExists(f"{output} is there already.", hint="Replace it with --overwrite")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from repotrace.cli.options import (
     OverwriteOption,
     ReportArgument,
     StoreOption,
+    check_output,
     note,
     open_store,
     say,
@@ -50,6 +51,7 @@ def report(
     opened = open_store(ctx, store)
     loaded = the_report(opened, report_id)
     result: ReplayResult | None = None
+    check_output(output, overwrite=overwrite)
     if replay:
         may_execute_report(loaded, yes=yes)
         result = replay_once(opened, loaded, with_(options_for(opened), trusted=True))

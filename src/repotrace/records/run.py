@@ -57,6 +57,10 @@ class StepStatus(StrEnum):
     """It was started, and its process is gone without having said how it ended."""
 
 
+CHECKPOINT_SOURCE = "checkpoint"
+"""The source of a run that holds nothing but a checkpoint."""
+
+
 class RunStatus(StrEnum):
     """How far a run came. Says nothing about its result; see `RunOutcome`."""
 

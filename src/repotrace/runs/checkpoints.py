@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.journal import new_id, new_run_id
 from repotrace.records.events import Kind
-from repotrace.records.run import Run, RunStatus, StepType
+from repotrace.records.run import CHECKPOINT_SOURCE, Run, RunStatus, StepType
 from repotrace.runs.states import KnownState, StatesOfRun
 from repotrace.storage import Store
 from repotrace.storage.labels import Reached, labelled, labels, reached
-
-SOURCE = "checkpoint"
-"""The source of a run that holds nothing but a checkpoint."""
 
 _LONGEST = 100
 """Characters: such a name always stands in its row, where it is looked for."""
@@ -79,7 +76,11 @@ def take_checkpoint(store: Store, workspace: Path, label: str, *, now: int) -> C
         (Kind.STEP_ENDED, {"id": step_id}),
     ]
     if not running:
-        about = {"source": SOURCE, "task": f"checkpoint {label}", "workspace": str(workspace)}
+        about = {
+            "source": CHECKPOINT_SOURCE,
+            "task": f"checkpoint {label}",
+            "workspace": str(workspace),
+        }
         before = {name: value for name, value in state.items() if name != "step_id"}
         facts = [(Kind.RUN_STARTED, about), (Kind.STATE, before), *facts, (Kind.RUN_ENDED, {})]
     _tell(store, run_id, now, *facts)

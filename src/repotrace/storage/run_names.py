@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from repotrace.records.run import CHECKPOINT_SOURCE
 from repotrace.storage.reports import LATEST
 from repotrace.storage.rows import bound
 
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def matching(connection: sqlite3.Connection, ref: str, workspace: str | None) -> list[str]:
-    """The ids of the runs that `ref` may mean: `latest`, an id, another name, or a prefix."""
+    """The ids of the runs that `ref` may mean: `latest`, an id, another name, or a prefix.
+
+    What is only a checkpoint is the latest where there is nothing else.
+    """
     if ref == LATEST:
         where = "" if workspace is None else "WHERE workspace = ?"
         rows = connection.execute(
-            f"SELECT id FROM runs {where} ORDER BY started_at DESC, id DESC LIMIT 1",
-            () if workspace is None else (bound(workspace),),
+            f"SELECT id FROM runs {where} ORDER BY source IS ?, started_at DESC, id DESC LIMIT 1",
+            (*(() if workspace is None else (bound(workspace),)), CHECKPOINT_SOURCE),
         )
         return [str(name) for (name,) in rows]
     exact = id_of(connection, ref)

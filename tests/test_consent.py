@@ -37,6 +37,7 @@ from repotrace.runs.receiving import receive
 from repotrace.runs.reporting import ReportOptions, find_failure, report_failure
 from repotrace.runs.testing_options import Testing, workspace_of
 from repotrace.storage import ReportStore, Store
+from repotrace.tui.restoring import proposed
 
 TEST = "tests/test_money.py::test_add"
 NAME = "tests/test_money.py"
@@ -445,5 +446,6 @@ def test_a_run_from_elsewhere_does_not_say_where_files_are_written(
     with pytest.raises(RunNotFound, match="no folder here"):
         restore_to_step(store, RUN, 0, in_place=True)
     assert restore_to_step(here, RUN, 0, in_place=True).folder == here
+    assert proposed(store, store.runs.get(RUN), 0) == beside
     assert restore_to_step(store, RUN, 0).folder == beside
     assert agent.files() == before

@@ -497,7 +497,7 @@ class PlayApp(App[None]):
             self._restore(state_id, quality, text)
 
         question = f"write the files after step {number} into"
-        self.query_one(Prompt).ask(question, then, given=str(proposed(run, number)))
+        self.query_one(Prompt).ask(question, then, given=str(proposed(store, run, number)))
 
     @work(exclusive=True, group="restore")
     async def _restore(self, state_id: str, quality: str, text: str) -> None:

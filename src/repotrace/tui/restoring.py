@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from repotrace.config import workspace_for
 from repotrace.readable import one_line
 from repotrace.records.run import Run
 from repotrace.render.diffs import Line, Span
 from repotrace.runs.restore import folder_beside, lacking, restore_into
 from repotrace.storage import Store
+from repotrace.storage.consent import workspace_here
 
 
-def proposed(run: Run, number: int) -> Path:
+def proposed(store: Store, run: Run, number: int) -> Path:
     """Where the files after a step would go."""
-    return folder_beside(Path(run.workspace or Path.cwd()), f"{run.id}-step-{number}")
+    beside = workspace_here(store, run) or workspace_for(Path.cwd(), os.environ)
+    return folder_beside(beside, f"{run.id}-step-{number}")
 
 
 def restored(store: Store, run: Run, state_id: str, quality: str, text: str) -> Line:

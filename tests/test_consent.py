@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from running import Shell, plain_git
 
 from repotrace.blame import Plan
 from repotrace.capture import store_report
-from repotrace.errors import NotTrusted, RunNotFound
+from repotrace.errors import NotTrusted, RepoTraceError, RunNotFound
 from repotrace.generator import Reproduction
 from repotrace.records.bug import BugReport
 from repotrace.records.run import Run
@@ -31,10 +32,13 @@ from repotrace.replay import (
 )
 from repotrace.runs import blame_run, check_run, rerun_from_step, restore_to_step
 from repotrace.runs.blame import BlameOptions
+from repotrace.runs.checkpoints import take_checkpoint
+from repotrace.runs.cleaning import delete_run
 from repotrace.runs.export.exporting import export_run
 from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.receiving import receive
 from repotrace.runs.reporting import ReportOptions, find_failure, report_failure
+from repotrace.runs.restore import refuse_busy, restore_in_place
 from repotrace.runs.testing_options import Testing, workspace_of
 from repotrace.storage import ReportStore, Store
 from repotrace.tui.restoring import proposed
@@ -401,6 +405,31 @@ def test_what_is_recorded_on_files_from_elsewhere_is_from_there_too(
     with pytest.raises(NotTrusted):
         rerun_from_step(runs.store, branch.id, 0, AGENT, dry_run=False)
     assert workspace_of(branch, runs.store) == tmp_path / "branch"
+
+
+def test_a_run_that_goes_on_elsewhere_does_not_go_on_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AgentRun(Shell(tmp_path))
+    agent.edit("money.py", "a + b", "a - b")
+    file = tmp_path / "run.repotrace"
+    file.write_bytes(export_run(agent.store, agent.run, "bundle", ExportOptions()))
+    # A colleague has the project in a folder of the same name.
+    monkeypatch.chdir(agent.workspace)
+    store = Store(tmp_path / "home of another")
+    receive(store, file, now=NOON)
+    assert store.runs.get(RUN).status == "running"
+    made = take_checkpoint(store, agent.workspace, "mine", now=time.time_ns())
+    assert made.run.id != RUN
+    done = restore_to_step(agent.workspace, RUN, 0, into=tmp_path / "x")
+    assert done.written
+    assert restore_in_place(store, done.state_id, agent.workspace).written == ("money.py",)
+    refuse_busy(store, agent.workspace)
+    with pytest.raises(RepoTraceError, match="being recorded"):
+        refuse_busy(agent.store, agent.workspace)
+    with pytest.raises(RepoTraceError, match="being recorded"):
+        delete_run(agent.store, agent.run)
+    assert delete_run(store, store.runs.get(RUN))
 
 
 def test_a_verdict_from_elsewhere_replaces_none_of_an_own_run(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from repotrace.records.events import Kind
 from repotrace.records.run import CHECKPOINT_SOURCE, Run, RunStatus, StepType
 from repotrace.runs.states import KnownState, StatesOfRun
 from repotrace.storage import Store
+from repotrace.storage.consent import is_being_recorded
 from repotrace.storage.labels import Reached, labelled, labels, reached
 
 _LONGEST = 100
@@ -52,7 +53,8 @@ def take_checkpoint(store: Store, workspace: Path, label: str, *, now: int) -> C
     `now` is in nanoseconds since 1970. Raises RepoTraceError if the files cannot be kept.
     """
     _check(label)
-    running = store.runs.list(status=RunStatus.RUNNING, workspace=str(workspace), limit=1)
+    going = store.runs.list(status=RunStatus.RUNNING, workspace=str(workspace))
+    running = [run for run in going if is_being_recorded(store, run)]
     run_id = running[0].id if running else new_run_id()
     taken = store.snapshots.take(workspace, ref=f"runs/{run_id}", message=f"checkpoint {label}")
     if taken.state_id is None:

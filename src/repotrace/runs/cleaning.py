@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from repotrace.errors import RepoTraceError
 from repotrace.filestate import abandoned
-from repotrace.records.run import Run, RunStatus
+from repotrace.records.run import Run
 from repotrace.runs.restore import UNDO_REF
 from repotrace.storage import Store
+from repotrace.storage.consent import is_being_recorded
 from repotrace.storage.space import compact, size_of, texts_of, used_of
 
 CAP = 5 * 1000**3
@@ -65,7 +66,7 @@ def delete_run(store: Store, run: Run, *, force: bool = False) -> bool:
     A program that still records it makes a new run of what follows, so a running one is
     deleted with `force` only: otherwise RepoTraceError is raised.
     """
-    if run.status == RunStatus.RUNNING and not force:
+    if is_being_recorded(store, run) and not force:
         raise RepoTraceError(
             f"Run {run.id} is still being recorded.", hint="Wait for its end, or say --force."
         )
@@ -137,7 +138,8 @@ def _chosen(
     store: Store, gone: Sequence[str], before: datetime | None, max_size: int
 ) -> Iterator[Expendable]:
     """The runs to delete, the oldest first."""
-    runs = [run for run in store.runs.list() if run.status != RunStatus.RUNNING and not run.pinned]
+    runs = [one for one in store.runs.list() if not is_being_recorded(store, one)]
+    runs = [run for run in runs if not run.pinned]
     runs.sort(key=last_sign)
     old = [run for run in runs if before is not None and last_sign(run) < before]
     yield from (Expendable(run, "old") for run in old)

@@ -17,6 +17,7 @@ from repotrace.records.run import Run, RunStatus
 from repotrace.runs.paths import PathFilter
 from repotrace.runs.states import KnownState, StatesOfRun, required
 from repotrace.storage import Store
+from repotrace.storage.consent import workspace_here
 from repotrace.system.snapshots import Lacking, Manifest, SnapshotStore, refuse_wide
 from repotrace.system.snapshots.checkout import Checkout, Difference
 from repotrace.system.snapshots.objects import EMPTY_TREE
@@ -195,7 +196,8 @@ def refuse_busy(store: Store, workspace: Path) -> None:
     """Raises RepoTraceError while a run is being recorded in `workspace`."""
     root = workspace.resolve()
     for run in store.runs.list(status=RunStatus.RUNNING):
-        if run.workspace is not None and Path(os.path.realpath(run.workspace)) == root:
+        here = workspace_here(store, run)
+        if here is not None and Path(os.path.realpath(here)) == root:
             raise RepoTraceError(
                 f"Run {run.id} is being recorded in {root}.",
                 hint="Wait for its end, or say --force.",

@@ -63,6 +63,12 @@ def workspace_here(store: Store, run: Run) -> Path | None:
     return Path(run.workspace)
 
 
+def is_being_recorded(store: Store, run: Run) -> bool:
+    """Whether a run goes on here; one that was exported while it did goes on elsewhere."""
+    origin = foreign_run(store, run.id)
+    return run.status == "running" and (origin is None or origin.worked_on)
+
+
 def foreign_report(store: Store, report_id: str) -> Origin | None:
     """Where a report came from that is not as trusted as the code here; None for one of ours."""
     origin = store.received.origin("report", report_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from webhooks import Webhook, until, webhook
 from repotrace.errors import RepoTraceError
 from repotrace.runs.alerts import rules_from
 from repotrace.runs.alerts.posting import address_in
-from repotrace.runs.ended import is_posting_wanted
+from repotrace.runs.ended import LOCK, is_posting_wanted
 from repotrace.storage import Store
 
 AGENT = """
@@ -113,6 +114,33 @@ def test_the_users_own_address_needs_no_setting(repotrace: Shell, hook: Webhook)
     assert agent(repotrace, "new.py", REPOTRACE_WEBHOOK=hook.url) == "1 None"
     hook.wait_for(1)
     assert hook.rules == [["untested-edit"]]
+
+
+def test_a_service_that_ends_many_runs_starts_few_processes(
+    repotrace: Shell, kept: Store, hook: Webhook
+) -> None:
+    assert agent(repotrace, "a.py") == "0 None"
+    env = {"REPOTRACE_WEBHOOK": hook.url}
+    with (kept.home / LOCK).open("w") as waits:  # as a process does that has not looked yet
+        fcntl.flock(waits, fcntl.LOCK_EX)
+        assert agent(repotrace, "b.py", **env) == "0 None"
+        assert agent(repotrace, "c.py", **env) == "0 None"
+    assert agent(repotrace, "d.py", **env) == "1 None"
+    (body,) = hook.wait_for(1)
+    found = {alert["run_id"]: alert["evidence"] for alert in body["alerts"]}
+    assert sorted(found.values()) == [["a.py"], ["b.py"], ["c.py"], ["d.py"]]
+    assert found.keys() == {run.id for run in kept.runs.list()}
+
+
+def test_no_process_is_started_where_the_variable_is_not_set(repotrace: Shell) -> None:
+    (repotrace.cwd / "repotrace.toml").write_text(SETTING)
+    assert agent(repotrace, "a.py") == "0 None"
+    assert agent(repotrace, "a.py", TEAM_HOOK="") == "0 None"
+    (repotrace.cwd / "repotrace.toml").unlink()
+    inline = "[tool.repotrace]\nalerts = { 'notify'='env:TEAM_HOOK' }\n"
+    (repotrace.cwd / "pyproject.toml").write_text(inline)
+    assert is_posting_wanted(repotrace.cwd, {"TEAM_HOOK": "x"})
+    assert not is_posting_wanted(repotrace.cwd, {"TEAM": "x"})
 
 
 def test_a_program_is_not_held_up_by_who_posts(repotrace: Shell, hook: Webhook) -> None:

@@ -118,7 +118,7 @@ def _post(opened: Opened, run: Run) -> None:
     from repotrace.runs.alerts.posting import post
 
     try:
-        post(opened.store, run, opened.settings.alerts, os.environ, patience=PATIENCE)
+        post(opened.store, [(run, opened.settings.alerts)], os.environ, patience=PATIENCE)
     except KeyboardInterrupt:
         complain("interrupted; the alerts were not posted")
 

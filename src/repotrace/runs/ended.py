@@ -7,7 +7,9 @@ to start one.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,23 +19,45 @@ from repotrace.locations import project_folders
 ADDRESS_VARIABLE = "REPOTRACE_WEBHOOK"
 """Environment variable: where the alerts of runs are posted when they end."""
 
+LOCK = "ended.lock"
+"""The file in the home that a process holds as long as it gathers runs that have ended."""
+
+_NAMED = re.compile(rb"""notify["']?\s*=\s*["']env:(\w+)["']""", re.ASCII)
 _OWN, _SHARED = "repotrace.toml", "pyproject.toml"
 
 
 def is_posting_wanted(folder: Path | None, environ: Mapping[str, str]) -> bool:
-    """Whether the project of `folder` seems to want its alerts posted; settings say it for sure."""
+    """Whether the project of `folder` seems to want its alerts posted, and an address is there.
+
+    The process that is started reads the settings for sure.
+    """
     if environ.get(ADDRESS_VARIABLE):
         return True
-    if folder is None:
-        return False
-    for each in project_folders(folder, environ):
+    for each in () if folder is None else project_folders(folder, environ):
         for name in (_OWN, _SHARED):
             path = each / name
             with suppress(OSError):
                 text = path.read_bytes() if path.is_file() else b""
-                if b"notify" in text and (name == _OWN or b"repotrace" in text):
+                if any(environ.get(variable.decode()) for variable in _NAMED.findall(text)):
                     return True
     return False
+
+
+def follow_up(home: Path, run_id: str, environ: Mapping[str, str]) -> None:
+    """Start the process for a run of a program that lives on and may end more of them.
+
+    None is started where one waits that has not looked yet: it will find the run.
+    """
+    with suppress(OSError):
+        descriptor = os.open(home / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Those who only ask hold it together.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        finally:
+            os.close(descriptor)
+    start(home, [run_id], environ, orphaned=True)
 
 
 def start(

@@ -164,7 +164,7 @@ class ExecutionRecorder:
         self.write(Kind.RUN_ENDED, _given(status=status, outcome=outcome, error=error) | facts)
         self.close()
         if self._follow_up and ended.is_posting_wanted(self.workspace, os.environ):
-            ended.start(self.home, [self.run_id], os.environ, orphaned=True)
+            ended.follow_up(self.home, self.run_id, os.environ)
 
     def close(self) -> None:
         """Let go of what is open, without ending the run."""

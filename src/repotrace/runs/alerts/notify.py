@@ -20,6 +20,9 @@ PATIENCE = ATTEMPTS * TIMEOUT + 5.0
 _PAUSES = (0.5, 2.0)
 """Seconds before the second and the third attempt."""
 
+_LINES = 40
+"""Alerts that the text has a line for."""
+
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -29,10 +32,12 @@ def message_of(alerts: Sequence[Alert]) -> dict[str, Any]:
     Alerts come from texts that are redacted, and name a secret by its place alone.
     """
     lines = [f"RepoTrace: {len(alerts)} alert{'s' * (len(alerts) != 1)}"]
-    for alert in alerts:
+    for alert in alerts[:_LINES]:
         where = f"{alert.run_id} step {alert.step}" if alert.step else alert.run_id
         proof = f" ({_escaped(', '.join(alert.evidence[:3]))})" if alert.evidence else ""
         lines.append(f"• {where} · {alert.rule}: {_escaped(alert.message)}{proof}")
+    if len(alerts) > _LINES:
+        lines.append(f"… and {len(alerts) - _LINES} more")
     return {
         "text": "\n".join(lines),
         "schema_version": 1,

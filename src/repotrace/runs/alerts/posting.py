@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from repotrace.errors import RepoTraceError
 from repotrace.read.alerts import alert_of
 from repotrace.records.run import Run
 from repotrace.runs.alerts.keeping import settings_of
@@ -12,6 +13,7 @@ from repotrace.runs.alerts.notify import PATIENCE, notify
 from repotrace.runs.alerts.rules import NOTIFY, notify_variable
 from repotrace.runs.ended import ADDRESS_VARIABLE
 from repotrace.storage import Store
+from repotrace.storage.alerts import KeptAlert
 
 
 def address_in(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
@@ -41,25 +43,36 @@ def to_be_posted(
 
 def post(
     store: Store,
-    run: Run,
-    settings: Mapping[str, Any],
+    runs: Iterable[tuple[Run, Mapping[str, Any]]],
     environ: Mapping[str, str],
     *,
     patience: float = PATIENCE,
 ) -> None:
-    """Post the alerts of a run that were kept and not posted yet, if they are to be posted at all.
+    """Post the alerts of runs that were kept and not posted yet, if they are to be posted at all.
 
-    It is given up after `patience` seconds. Raises RepoTraceError if that fails; they count as
-    not posted then.
+    Each run comes with the settings that say so. What goes to one address goes in one message. It
+    is given up after `patience` seconds. Raises RepoTraceError if anything could not be posted;
+    that counts as not posted then.
     """
-    address = address_in(settings, environ)
-    if address is None:
-        return
-    taken = store.alerts.take_unposted(run.id)
-    if not taken:
-        return
-    try:
-        notify(address, tuple(map(alert_of, taken)), patience=patience)
-    except BaseException:
-        store.alerts.give_back(run.id, taken)
-        raise
+    taken: dict[str, list[KeptAlert]] = {}
+    problem: RepoTraceError | None = None
+    for run, settings in runs:
+        try:
+            address = address_in(settings, environ)
+        except RepoTraceError as error:
+            problem = error
+            continue
+        if address is not None:
+            taken.setdefault(address, []).extend(store.alerts.take_unposted(run.id))
+    for address, alerts in taken.items():
+        try:
+            if alerts:
+                notify(address, tuple(map(alert_of, alerts)), patience=patience)
+        except BaseException as error:
+            for name in {alert.run_id for alert in alerts}:
+                store.alerts.give_back(name, alerts)
+            if not isinstance(error, RepoTraceError):
+                raise
+            problem = error
+    if problem is not None:
+        raise problem

@@ -8,17 +8,19 @@ folded and words parted as SQLite does it.
 from __future__ import annotations
 
 import re
-import sqlite3
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import batched
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from repotrace.storage import words
 from repotrace.storage.documents import as_indexed
 from repotrace.storage.query import Query
 from repotrace.storage.texts import Blocks, Cell, encode
+
+if TYPE_CHECKING:
+    import sqlite3
 
 PORTION = 128
 """Texts that are looked at together."""
@@ -108,6 +110,8 @@ class _Index:
     """A text index in memory, of few texts at a time."""
 
     def __init__(self, query: Query) -> None:
+        import sqlite3
+
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._connection.execute(
             "CREATE VIRTUAL TABLE t USING fts5 (body, content = '', tokenize = 'unicode61')"

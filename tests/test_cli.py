@@ -554,6 +554,7 @@ def test_gate(repotrace: Shell) -> None:
         (("A_B=1", "pytest"), "A_B=1 repotrace capture …"),
         (("nosuchprogram", "a b"), None),
         (("./no-such.sh",), None),
+        ((" ",), None),
     ],
 )
 def test_what_a_shell_would_understand_is_told_how(

@@ -46,7 +46,7 @@ def ending(run: CommandRun) -> str:
 
 def remedy(run: CommandRun) -> str:
     """What to type where `run` found no program because its line was meant for a shell, or "" """
-    if run.spawn_errno != errno.ENOENT or not run.argv:
+    if run.spawn_errno != errno.ENOENT or not run.argv or not run.argv[0].strip():
         return ""
     program, *arguments = run.argv
     if re.fullmatch(r"[A-Za-z_]\w*=.*", program, re.DOTALL) and arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from repotrace.blame import Plan
 from repotrace.capture import store_report
 from repotrace.errors import NotTrusted, RepoTraceError, RunNotFound
 from repotrace.generator import Reproduction
+from repotrace.read.runs import show_run
 from repotrace.records.bug import BugReport
 from repotrace.records.run import Run
 from repotrace.redact import Redactor
@@ -367,6 +369,22 @@ def test_a_command_asks_for_a_received_run(runs: Runs, command: str) -> None:
     assert b"say --yes" in refused.stderr
     assert not runs.trace.exists()
     assert not list(runs.shell.cwd.parent.glob(f"*{RUN}-*"))
+
+
+def test_where_a_run_came_from_is_shown(runs: Runs, tmp_path: Path) -> None:
+    shown = runs.shell("runs", "show", RUN).stdout.decode()
+    day = NOON.astimezone().strftime("%Y-%m-%d")
+    assert re.search(f"^came from +elsewhere: run.repotrace, imported {day}$", shown, re.MULTILINE)
+    view = json.loads(runs.shell("runs", "show", RUN, "--json").stdout)
+    assert view["came_from"]["file"] == "run.repotrace"
+    own = take_checkpoint(runs.store, tmp_path / "here", "mine", now=time.time_ns()).run
+    assert show_run(runs.store, own).came_from is None
+
+
+def test_where_a_report_came_from_is_shown(reports: Reports, tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.cwd = tmp_path
+    assert b"came from elsewhere: report.json, imported 20" in shell("show", "a1").stderr
 
 
 def test_a_received_run_is_named_where_none_was_recorded(runs: Runs) -> None:

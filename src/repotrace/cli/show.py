@@ -14,12 +14,14 @@ from repotrace.cli.options import (
     ReportArgument,
     StoreOption,
     named,
+    note,
     open_store,
     print_json,
     say,
     the_report,
 )
 from repotrace.errors import ReportNotFound, RepoTraceError, RunNotFound
+from repotrace.readable import one_line
 from repotrace.storage import LATEST
 
 
@@ -70,10 +72,15 @@ def show(
         return
     from repotrace.render.console import console
     from repotrace.render.reports import report_view
+    from repotrace.storage.consent import foreign_report
 
     console(color=opened.color).print(
         report_view(report, occurrences, verdicts, now=datetime.now(UTC))
     )
+    origin = foreign_report(opened.store, report.id)
+    if origin is not None:
+        day = f"{origin.at.astimezone():%Y-%m-%d}"
+        note(f"came from elsewhere: {one_line(origin.file)}, imported {day}")
 
 
 def _is_run(opened: Opened, ref: str) -> bool:

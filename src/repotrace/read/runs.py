@@ -11,6 +11,7 @@ from repotrace.read.grids import grid_of
 from repotrace.read.lines import StepLines, seconds_between, seconds_of
 from repotrace.read.views import (
     Branch,
+    CameFrom,
     LeftOut,
     RetryTotals,
     RunLine,
@@ -95,6 +96,7 @@ def show_run(store: Store, run: Run, *, whole: bool = False) -> RunView:
             grid=grid_of(overview, lines, columns, runs, whole=whole),
             branches=branches_of(store, run),
             alerts=alerts_in(store, run.id),
+            came_from=_came_from(store, run),
         )
 
 
@@ -128,6 +130,13 @@ def stream_steps(store: Store, run: Run) -> Iterator[StepLine]:
         if overview is not None:
             lines = StepLines(overview, run)
             yield from lines.of(lines.outline)
+
+
+def _came_from(store: Store, run: Run) -> CameFrom | None:
+    origin = store.received.origin("run", run.id)
+    if origin is None:
+        return None
+    return CameFrom(file=origin.file, at=origin.at, worked_on=origin.worked_on)
 
 
 def duration_of(run: Run) -> float | None:

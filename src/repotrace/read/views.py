@@ -295,6 +295,16 @@ class Branch(Part):
     """What was changed in the task."""
 
 
+class CameFrom(Part):
+    """Where a run came from that was not recorded here, or whose files were not made here."""
+
+    file: str
+    at: datetime
+    """When it was imported."""
+    worked_on: bool = False
+    """It was recorded here, on the files of a run that came from there."""
+
+
 class RunView(View):
     """`runs show`."""
 
@@ -311,6 +321,8 @@ class RunView(View):
     """The runs that were branched from it, the oldest first."""
     alerts: tuple[Alert, ...] = ()
     """As they were found when it was looked over last."""
+    came_from: CameFrom | None = None
+    """None: it was recorded here."""
 
 
 class StateView(Part):

@@ -234,6 +234,11 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
     if run.parent_run_id:
         at = run.branched_from_step
         yield "parent", one_line(run.parent_run_id) + ("" if at is None else f", after step {at}")
+    if view.came_from is not None:
+        came = view.came_from
+        what = "files of " if came.worked_on else ""
+        day = f"{came.at.astimezone():%Y-%m-%d}"
+        yield "came from", one_line(f"elsewhere: {what}{came.file}, imported {day}")
     yield from _given("tags", ", ".join(run.tags))
     yield from _given("source", " ".join(filter(None, (run.source, run.source_id))))
     if run.pinned:

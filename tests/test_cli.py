@@ -586,20 +586,42 @@ def test_an_id_of_the_other_kind_is_told(repotrace: Shell) -> None:
     assert run in repotrace("show", run[:6]).stdout.decode()
 
 
-def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
-    repotrace("capture", "--id", "a", "sh", "-c", "exit 1")
-    repotrace("capture", "--id", "b", "--timeout", "0.3", "sleep", "60")
-    path = report_file(repotrace, "b")
+def hanging(repotrace: Shell, name: str) -> Path:
+    """A report of a command that hangs; the file that it writes when it is replayed."""
+    line = f"echo > {name}-started; exec sleep 60"
+    repotrace("capture", "--id", name, "--timeout", "0.5", "sh", "-c", line)
+    path = report_file(repotrace, name)
     report = json.loads(path.read_text())
     report["metadata"]["command_run"]["timeout"] = 60
     path.write_text(json.dumps(report))
-    process = repotrace.start("replay-all", "--jobs", "2")
-    time.sleep(3)
+    started = repotrace.cwd / f"{name}-started"
+    started.unlink(missing_ok=True)
+    return started
+
+
+def interrupted_sweep(repotrace: Shell, jobs: int, *started: Path) -> tuple[str, str]:
+    """What is printed by a sweep that gets a ^C when these commands run."""
+    process = repotrace.start("replay-all", "--jobs", str(jobs))
+    deadline = time.monotonic() + 60
+    while not all(file.exists() for file in started) and time.monotonic() < deadline:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "reproduced 1" in out.decode()
-    assert b"1 of 2 reports were not replayed" in err
+    return out.decode(), err.decode()
+
+
+def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
+    repotrace("capture", "--id", "a", "sh", "-c", "exit 1")
+    out, err = interrupted_sweep(repotrace, 1, hanging(repotrace, "b"))
+    assert "reproduced 1" in out
+    assert "1 of 2 reports were not replayed" in err
+
+
+def test_ctrl_c_before_one_has_ended_does_not_say_that_there_are_none(repotrace: Shell) -> None:
+    out, err = interrupted_sweep(repotrace, 2, hanging(repotrace, "a"), hanging(repotrace, "b"))
+    assert out == ""
+    assert err == "repotrace: interrupted; 2 of 2 reports were not replayed\n"
 
 
 @pytest.mark.parametrize(
@@ -624,27 +646,6 @@ def test_a_name_that_is_none_tells_what_was_meant(
 def test_a_folder_that_is_not_there_fails_before_the_run(repotrace: Shell) -> None:
     assert repotrace("-C", "nowhere", "capture", "true").returncode == 125
     assert repotrace("-C", "nowhere", "list").returncode == 2
-
-
-def test_ctrl_c_before_the_first_has_ended_does_not_say_that_there_are_none(
-    repotrace: Shell,
-) -> None:
-    line = "echo > started; exec sleep 60"
-    repotrace("capture", "--id", "b", "--timeout", "0.5", "sh", "-c", line)
-    path = report_file(repotrace, "b")
-    report = json.loads(path.read_text())
-    report["metadata"]["command_run"]["timeout"] = 60
-    path.write_text(json.dumps(report))
-    started = repotrace.cwd / "started"
-    started.unlink(missing_ok=True)
-    process = repotrace.start("replay-all")
-    deadline = time.monotonic() + 60
-    while not started.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert (process.returncode, out) == (130, b"")
-    assert err == b"repotrace: interrupted; 1 of 1 reports were not replayed\n"
 
 
 # --- report, generate ---------------------------------------------------------------------

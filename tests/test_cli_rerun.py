@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,16 +44,34 @@ print(InvoiceAgent(ScriptedModel(told if {hint!r} in prompt else SCRIPT)).work(p
 """
 
 
-@pytest.fixture
-def repotrace(tmp_path: Path) -> Shell:
-    """In a project on which the agent has worked under `record`: it broke a test, and retried."""
-    shell = Shell(tmp_path)
-    project = tmp_path / "the project"
-    make_project(project)
-    shell.cwd = project
-    (tmp_path / "agent.py").write_text(AGENT.format(examples=str(ROOT / "examples"), hint=HINT))
-    done = shell("record", "--task", TASK, "--", sys.executable, str(tmp_path / "agent.py"), TASK)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project on which the agent has worked under `record`: it broke a test, and
+    retried."""
+    place = tmp_path_factory.mktemp("rerun") / "place"
+    shell = Shell(place)
+    shell.cwd = place / "the project"
+    make_project(shell.cwd)
+    agent = place / "agent.py"
+    agent.write_text(AGENT.format(examples=str(ROOT / "examples"), hint=HINT))
+    done = shell("record", "--task", TASK, "--", sys.executable, str(agent), TASK)
     assert done.returncode == 0, done.stderr.decode()
+    shutil.copytree(place, place.parent / "kept", symlinks=True)
+    return place
+
+
+@pytest.fixture
+def place(recorded: Path) -> Path:
+    """That folder as it was, at the same place."""
+    shutil.rmtree(recorded)
+    shutil.copytree(recorded.parent / "kept", recorded, symlinks=True)
+    return recorded
+
+
+@pytest.fixture
+def repotrace(place: Path, tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    shell.home, shell.cwd = place / "home", place / "the project"
     return shell
 
 
@@ -78,7 +97,7 @@ def picture(folder: Path) -> dict[str, str]:
     }
 
 
-def test_a_changed_prompt_saves_the_retry(repotrace: Shell, tmp_path: Path) -> None:
+def test_a_changed_prompt_saves_the_retry(repotrace: Shell, place: Path) -> None:
     store = store_of(repotrace)
     original = store.runs.get("latest")
     assert (original.totals.retries, original.outcome) == (1, "passed")
@@ -97,7 +116,7 @@ def test_a_changed_prompt_saves_the_retry(repotrace: Shell, tmp_path: Path) -> N
     (branch,) = store.runs.list(parent=original.id)
     assert (branch.branched_from_step, branch.totals.retries, branch.outcome) == (step, 0, "passed")
     assert branch.attributes["modification"] == HINT
-    folder = tmp_path / f"the project-{original.id}-step-{step}"
+    folder = place / f"the project-{original.id}-step-{step}"
     assert branch.workspace == str(folder)
     assert picture(repotrace.cwd) == before
     assert store.runs.get(original.id).model_dump_json() == saved
@@ -109,8 +128,8 @@ def test_a_changed_prompt_saves_the_retry(repotrace: Shell, tmp_path: Path) -> N
     assert HINT in shown
 
 
-def test_nothing_is_done_unless_told(repotrace: Shell, tmp_path: Path) -> None:
-    there = sorted(tmp_path.iterdir())
+def test_nothing_is_done_unless_told(repotrace: Shell, place: Path) -> None:
+    there = sorted(place.iterdir())
     done = repotrace("rerun", "--from-step", "0", "--modify-prompt", "Be quick; it's late.")
     assert done.returncode == 0, done.stderr.decode()
     text = done.stdout.decode()
@@ -121,14 +140,14 @@ def test_nothing_is_done_unless_told(repotrace: Shell, tmp_path: Path) -> None:
     assert found["executed"] is False
     assert found["command"][-1] == TASK
     assert found["state"]["files"] == len(plain_git(repotrace.cwd, "ls-files").splitlines())
-    assert sorted(tmp_path.iterdir()) == there
+    assert sorted(place.iterdir()) == there
     assert store_of(repotrace).runs.count() == 1
 
 
-def test_a_work_tree_of_the_repository(repotrace: Shell, tmp_path: Path) -> None:
+def test_a_work_tree_of_the_repository(repotrace: Shell, place: Path) -> None:
     store = store_of(repotrace)
     number = wrong_edit(store)
-    folder = tmp_path / "tree"
+    folder = place / "tree"
     cmd = f"{shlex.quote(sys.executable)} -c 'print(open(\"billing/terms.py\").read())'"
     arguments = ["--into", str(folder), "--worktree", "--agent-cmd", cmd, "--execute"]
     done = repotrace("rerun", "--from-step", str(number), *arguments)
@@ -144,13 +163,13 @@ def test_a_work_tree_of_the_repository(repotrace: Shell, tmp_path: Path) -> None
     plain_git(repotrace.cwd, "worktree", "remove", "--force", str(folder))
     plain_git(repotrace.cwd, "checkout", "-q", "--detach")
     status = plain_git(repotrace.cwd, "status", "--short")
-    for place, branch in (
+    for other, branch in (
         (folder, "repotrace/tree-2"),
-        (tmp_path / "a b~ü..x.lock", "repotrace/a-b-ü-x"),
+        (place / "a b~ü..x.lock", "repotrace/a-b-ü-x"),
     ):
-        arguments[1] = str(place)
+        arguments[1] = str(other)
         assert repotrace("rerun", "--from-step", str(number), *arguments).returncode == 0
-        assert plain_git(place, "branch", "--show-current").strip() == branch
+        assert plain_git(other, "branch", "--show-current").strip() == branch
     assert plain_git(repotrace.cwd, "status", "--short") == status
 
 
@@ -160,34 +179,41 @@ def test_a_checkpoint_names_the_step(repotrace: Shell) -> None:
     assert found["from_step"] == 2
 
 
-def test_what_cannot_be_done_is_said(repotrace: Shell, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("")
-    (tmp_path / "bytes").write_bytes(b"\xff")
+def test_what_cannot_be_done_is_said(repotrace: Shell, place: Path) -> None:
+    (place / "full").mkdir()
+    (place / "full" / "file").write_text("")
+    (place / "bytes").write_bytes(b"\xff")
     cases: list[tuple[list[str], str]] = [
         (["--from-step", "99"], "has no step 99"),
         (["--from-step", "nowhere"], "No checkpoint 'nowhere'"),
         ([], "Missing option"),
         (["--from-step", "1", "--modify-prompt", "x", "--prompt-file", "y"], "exclude each other"),
-        (["--from-step", "1", "--prompt-file", str(tmp_path / "no")], "Cannot read"),
-        (["--from-step", "1", "--prompt-file", str(tmp_path / "bytes")], "no text in UTF-8"),
-        (["--from-step", "1", "--agent-cmd", "'"], "no line of shell"),
-        (["--from-step", "1", "--agent-cmd", " "], "is empty"),
-        (["--from-step", "1", "--agent-cmd", "x", "--modify-prompt", "y"], "not take the prompt"),
-        (["--from-step", "1", "--into", str(tmp_path / "full")], "not empty"),
-        (["--from-step", "1", "--into", "sub/new", "--execute"], "lies in the work tree"),
-        (["--from-step", "1", "--agent-cmd", "sh -c 'mini -t {prompt}'"], 'agent "$1"'),
-        (["--from-step", "1", "--prompt-file", str(tmp_path / "long")], "131,071"),
-        (["--from-step", "0", "--prompt-file", str(tmp_path / "full" / "file"), "--execute"],
+        (["--from-step", "1", "--prompt-file", str(place / "no")], "Cannot read"),
+        (["--from-step", "1", "--prompt-file", str(place / "bytes")], "no text in UTF-8"),
+        (["--from-step", "1", "--into", str(place / "full")], "not empty"),
+        (["--from-step", "0", "--prompt-file", str(place / "full" / "file"), "--execute"],
          "there is no prompt"),
     ]  # fmt: skip
-    (tmp_path / "long").write_text("word " * 30_000)
     for arguments, said in cases:
         done = repotrace("rerun", "latest", *arguments)
         assert (done.returncode, said in done.stderr.decode()) == (2, True), done.stderr.decode()
-    missing = ["--agent-cmd", "no-such-program", "--into", str(tmp_path / "new"), "--execute"]
+    store = store_of(repotrace)
+    plans: list[tuple[dict[str, Any], str]] = [
+        ({"agent_cmd": "'"}, "no line of shell"),
+        ({"agent_cmd": " "}, "is empty"),
+        ({"agent_cmd": "x", "modify_prompt": "y"}, "not take the prompt"),
+        ({"agent_cmd": "sh -c 'mini -t {prompt}'"}, "A shell would take"),
+        ({"agent_cmd": "env A=b bash -lc 'mini {prompt}'"}, "A shell would take"),
+        ({"prompt": "word " * 30_000}, "too long"),
+        ({"into": repotrace.cwd / "sub" / "new"}, "lies in the work tree"),
+        ({"into": repotrace.cwd}, "lies in the work tree"),
+    ]
+    for changes, said in plans:
+        with pytest.raises(RepoTraceError, match=said):
+            plan_rerun(store, store.runs.get("latest"), 1, **changes)
+    missing = ["--agent-cmd", "no-such-program", "--into", str(place / "new"), "--execute"]
     assert repotrace("rerun", "latest", "--from-step", "1", *missing).returncode == 127
-    assert not (tmp_path / "new").exists()
+    assert not (place / "new").exists()
     assert [run.parent_run_id for run in store_of(repotrace).runs.list()] == [None]
 
 
@@ -195,14 +221,14 @@ def test_what_cannot_be_done_is_said(repotrace: Shell, tmp_path: Path) -> None:
     ("program", "existed"), [("no-such-program", False), ("./billing/terms.py", True)]
 )
 def test_nothing_is_left_of_an_agent_that_cannot_be_started(
-    repotrace: Shell, tmp_path: Path, program: str, existed: bool
+    repotrace: Shell, place: Path, program: str, existed: bool
 ) -> None:
     refs = plain_git(repotrace.cwd, "for-each-ref")
     trees = plain_git(repotrace.cwd, "worktree", "list", "--porcelain")
-    folder = tmp_path / "new"
+    folder = place / "new"
     if existed:
         folder.mkdir()
-    before = picture(tmp_path)
+    before = picture(place)
     for more in ([], ["--worktree"]):
         arguments = ["--agent-cmd", program, "--into", str(folder), "--execute", *more]
         done = repotrace("rerun", "--from-step", "1", *arguments)
@@ -211,7 +237,7 @@ def test_nothing_is_left_of_an_agent_that_cannot_be_started(
         assert not existed or not [*folder.iterdir()]
         assert plain_git(repotrace.cwd, "for-each-ref") == refs
         assert plain_git(repotrace.cwd, "worktree", "list", "--porcelain") == trees
-    after = picture(tmp_path)
+    after = picture(place)
     after.pop("the project/.git/packed-refs", None)  # empty
     assert after == before
 
@@ -221,9 +247,7 @@ def test_the_exit_code_is_the_agents(repotrace: Shell) -> None:
     assert done.returncode == 7
 
 
-def test_installed_in_place_is_imported_from_the_new_folder(
-    repotrace: Shell, tmp_path: Path
-) -> None:
+def test_installed_in_place_is_imported_from_the_new_folder(repotrace: Shell, place: Path) -> None:
     # What an editable install is to Python: a line in a .pth file of the environment.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=repotrace.cwd,
                    check=True)  # fmt: skip
@@ -232,7 +256,7 @@ def test_installed_in_place_is_imported_from_the_new_folder(
     (repotrace.cwd / ".gitignore").write_text(".venv\n")
     code = "import os; os.chdir('/'); import billing; print('from', billing.__file__)"
     cmd = f".venv/bin/python -c {shlex.quote(code)}"
-    folder = tmp_path / "elsewhere"
+    folder = place / "elsewhere"
     done = repotrace(
         "rerun", "--from-step", "0", "--into", str(folder), "--agent-cmd", cmd, "--execute"
     )
@@ -321,7 +345,7 @@ def test_the_prompt_tells_what_was_done_and_why(repotrace: Shell) -> None:
     assert "in the original" not in repotrace("rerun", "--from-step", "1").stdout.decode()
 
 
-def test_a_branch_of_a_branch(repotrace: Shell, tmp_path: Path) -> None:
+def test_a_branch_of_a_branch(repotrace: Shell, place: Path) -> None:
     store = store_of(repotrace)
     original = store.runs.get("latest")
     ask = ["--execute", "--modify-prompt"]
@@ -330,34 +354,34 @@ def test_a_branch_of_a_branch(repotrace: Shell, tmp_path: Path) -> None:
     assert repotrace("rerun", first.id, "--from-step", "3", *ask, "Be quick.").returncode == 0
     (second,) = store.runs.list(parent=first.id)
     assert (second.task, second.outcome) == (f"{TASK}\n\n{HINT}", "passed")
-    assert Path(str(second.workspace)) == tmp_path / f"the project-{first.id}-step-3"
+    assert Path(str(second.workspace)) == place / f"the project-{first.id}-step-3"
     plan = plan_rerun(store, second, 0, modify_prompt="And kind.")
     task, *told, account = plan.prompt.split("\n\n")
     assert (task, told) == (TASK, [HINT, "Be quick.", "And kind."])
     assert [line.partition(".")[0] for line in account.splitlines()[1:]] == [
         *("earlier 3", "earlier 5", "earlier 7", "earlier 3")
     ]
-    assert plan.argv[:-1] == (sys.executable, str(tmp_path / "agent.py"))
+    assert plan.argv[:-1] == (sys.executable, str(place / "agent.py"))
     replaced = plan_rerun(store, second, 0, prompt="Do nothing.")
     assert replaced.prompt.startswith("Do nothing.\n\nWhat has been done")
 
 
-def test_the_prompt_is_one_word_wherever_it_stands(repotrace: Shell, tmp_path: Path) -> None:
+def test_the_prompt_is_one_word_wherever_it_stands(repotrace: Shell, place: Path) -> None:
     nasty = 'say "it\'s" $(touch pwned) `touch pwned` {prompt} \\n\nsecond line 🎉'
-    (tmp_path / "prompt").write_text(nasty)
+    (place / "prompt").write_text(nasty)
     code = "import json, sys; print(json.dumps(sys.argv[1:]))"
     cmd = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} --task={{prompt}} {{prompt}}"
-    arguments = ["--from-step", "0", "--prompt-file", str(tmp_path / "prompt"), "--agent-cmd", cmd]
+    arguments = ["--from-step", "0", "--prompt-file", str(place / "prompt"), "--agent-cmd", cmd]
     said = repotrace("rerun", *arguments).stdout.decode()
     assert "--task={prompt}' {prompt}\n" in said.replace("--task={prompt} {", "--task={prompt}' {")
     done = repotrace("rerun", *arguments, "--execute", "--json")
     assert json.loads(done.stderr.splitlines()[-1]) == [f"--task={nasty}", nasty]
     told = json.loads(done.stdout)
     assert (told["executed"], told["exit_code"]) == (True, 0)
-    assert not list(tmp_path.rglob("pwned"))
+    assert not list(place.rglob("pwned"))
 
 
-def test_the_library(repotrace: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_library(repotrace: Shell, place: Path, monkeypatch: Any) -> None:
     for name, value in clean_environment(repotrace.home).items():
         monkeypatch.setenv(name, value)
     run = store_of(repotrace).runs.get("latest")
@@ -372,11 +396,11 @@ def test_the_library(repotrace: Shell, tmp_path: Path, monkeypatch: Any) -> None
         run.id,
         1,
         {"agent_cmd": "sh -c 'echo \"$0\" > note.txt' {prompt}", "task": "Write"},
-        into=tmp_path / "made",
+        into=place / "made",
         dry_run=False,
     )
     assert done["exit_code"] == 0
-    assert (tmp_path / "made" / "note.txt").read_text().startswith("Write")
+    assert (place / "made" / "note.txt").read_text().startswith("Write")
     assert done["comparison"]["b"]["id"] == done["new_run_id"]
     with pytest.raises(RunNotFound):
         rerun_from_step(repotrace.cwd, "rnothing", 1)

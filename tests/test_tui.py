@@ -882,6 +882,32 @@ def test_a_database_that_is_locked_is_said_in_what_is_opened(tmp_path: Path) -> 
     play(store, script, step=2, size=(120, 60))
 
 
+def test_a_message_of_one_long_line_is_folded_and_what_is_sought_in_it_is_found(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "home")
+    text = "word " * 6_000 + "needle " + "more " * 3_000
+    call: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "response": "done"}
+    store.runs.add_events(
+        [
+            event("run_started", 0),
+            event("step_started", 1, id="s"),
+            event("llm", 1, id="l", step_id="s", **call),
+            event("step_ended", 2, id="s"),
+        ]
+    )
+
+    async def script(screen: Screen) -> None:
+        await screen.press("2")
+        assert "▸ more of this line" in screen.view
+        assert "done" in screen.view
+        await screen.press("slash")
+        await screen.type("needle")
+        assert standing_out(screen.app.view) == ["needle"]
+
+    play(store, script, size=(100, 30))
+
+
 def test_ten_thousand_steps_are_listed_and_reached(tmp_path: Path) -> None:
     store = Store(tmp_path / "home")
     events = [event("run_started", 0)]

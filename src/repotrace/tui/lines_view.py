@@ -29,6 +29,9 @@ _SOUGHT = 2.0
 _SOUGHT_LINES = 20_000
 """Lines of one block that are looked at for it."""
 
+_COUNTED = 10_000
+"""Lines of a folded block that are counted, rather than guessed."""
+
 _SPARED = 4
 """A block is only folded where that spares so many lines."""
 
@@ -101,12 +104,18 @@ class LinesView(ScrollView, can_focus=True):
         return False
 
     def _show_line(self, number: int, row: int) -> None:
-        block = self._blocks[number]
-        if block.short is not None or (block.foldable and row >= FOLDED):
+        """Bring the place that stands out in a line of a block into sight."""
+        block, width, marker = self._blocks[number], self._width, self._marker
+        *before, line = islice(_made(block, width), row + 1)
+        above = len(self._strips(before, width))
+        for strip in islice(self._rows_of(line, width), _SOUGHT_LINES):
+            if marker is not None and marker(strip.text):
+                break
+            above += 1
+        if block.short is not None or (block.foldable and above >= FOLDED):
             self._opened.add(number)
         self._look_again(number)
-        lines = islice(_made(block, self._width), row)
-        at = self._tops[number] + len(self._strips(lines, self._width))
+        at = self._tops[number] + above
         top, height = self.scroll_offset.y, self.size.height
         if not top <= at < top + height - 1:
             self.scroll_to(0, max(0, at - height // 3), animate=False, force=True)
@@ -169,18 +178,29 @@ class LinesView(ScrollView, can_focus=True):
         lines = _made(block, width)
         if not block.foldable or is_open:
             return self._strips(lines, width)
-        head = list(islice(lines, FOLDED + _SPARED + 1))
-        if len(head) <= FOLDED + _SPARED:
-            return self._strips(head, width)
+        head: list[Strip] = []
+        whole = taken = 0
+        for line in lines:
+            head += islice(self._rows_of(line, width), FOLDED + _SPARED + 1 - len(head))
+            taken += 1
+            whole += len(head) <= FOLDED
+            if len(head) > FOLDED + _SPARED:
+                break
+        else:
+            return head
         self._folded.add(number)
-        left = max(block.rows, len(head) + sum(1 for _ in islice(lines, 10_000))) - FOLDED
-        marker = [Span(f"  ▸ {left} more lines", "cyan")]
-        return self._strips([*head[:FOLDED], marker], width)
+        rest = sum(1 for _ in islice(lines, _COUNTED))
+        left = max(taken + rest, block.rows if rest == _COUNTED else 0) - whole
+        said = f"{left} more lines" if left > 1 else "more of this line"
+        return [*head[:FOLDED], *self._strips([[Span(f"  ▸ {said}", "cyan")]], width)]
 
     def _strips(self, lines: Iterable[Line], width: int) -> list[Strip]:
+        return [strip for line in lines for strip in self._rows_of(line, width)]
+
+    def _rows_of(self, line: Line, width: int) -> Iterator[Strip]:
         if self._marker is not None:
-            lines = (marked(line, self._marker) for line in lines)
-        return [Strip(segments(part)) for line in lines for part in folded_to(line, width)]
+            line = marked(line, self._marker)
+        return (Strip(segments(part)) for part in folded_to(line, width))
 
     # --- Drawing ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from reading import BROKEN, FIXED, LEAP, TASK, project, record
 from recording import NOON, RUN, event, traces
 
 from repotrace.errors import ImportFailed, NewerSchema, RepoTraceError
-from repotrace.records.blame import Blame
+from repotrace.records.blame import Blame, BlamedStep
 from repotrace.records.command import Chunk, CommandRun, Output
 from repotrace.records.run import ExecutionTrace
-from repotrace.runs.export.exporting import export_run
+from repotrace.runs.export.exporting import Format, export_run
 from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.importing import Options, import_session
 from repotrace.runs.receiving import is_ours, receive
@@ -219,6 +220,49 @@ def test_long_texts_can_be_cut(recorded: Store) -> None:
     assert found["steps"][2]["file_operations"][0]["content_after"] == BROKEN.decode()
     small = exported(recorded, ExportOptions(max_bytes=10))
     assert small["steps"][2]["file_operations"][0]["content_after"] is None
+
+
+@pytest.mark.parametrize("path", [CLAUDE, CODEX, MINI, OPENHANDS_V0], ids=lambda path: path.name)
+def test_no_words_are_left_where_they_are_not_wanted(store: Store, path: Path) -> None:
+    """Descriptions of steps quote them, and so does what a person said on the way."""
+    (summary, *_) = import_session(store, path, Options())
+    run = store.runs.get(summary.run_id)
+    calls = store.runs.interactions(run.id)
+    words = {" ".join(call.response.split())[:30] for call in calls if len(call.response) > 12}
+    steps = store.runs.steps(run.id)
+    words |= {step.reason[:30] for step in steps if step.reason and len(step.reason) > 12}
+    words |= {
+        step.input_context[:30] for step in steps if step.step_type == "note" and step.input_context
+    }
+    printed = [f"{step.output_result}{step.error}" for step in steps if step.step_type != "llm"]
+    words = {text for text in words if not any(text in one for one in printed)}
+    assert words
+    forms: list[Format] = ["json", "markdown", "html"]
+    for form in forms:
+        whole = unescape(export_run(store, run, form, WHOLE).decode())
+        silent = unescape(export_run(store, run, form, ExportOptions(llm=False)).decode())
+        assert [text for text in words if text in whole]
+        assert [text for text in words if text in silent] == []
+
+
+def test_a_verdict_keeps_to_itself_why_the_agent_did_it(recorded: Store) -> None:
+    steps = (
+        BlamedStep(number=1, step_type="planning", description="Thoughts", reason="PRIVATE"),
+        BlamedStep(number=9, step_type="llm", description="PRIVATE words"),
+        BlamedStep(number=3, step_type="edit", description="Write", reason="PRIVATE"),
+    )
+    record = Blame.model_validate(blamed().record).model_copy(update={"steps": steps})
+    kept = blamed()._replace(id="b2", test="t.py::x", record=record.model_dump(mode="json"))
+    recorded.memo.keep_verdict(kept)
+    (found,) = [
+        one
+        for one in exported(recorded, ExportOptions(llm=False))["blames"]
+        if len(one["steps"]) > 1
+    ]
+    assert [step["description"] for step in found["steps"]] == ["Plan", "", "Write the patch"]
+    for form in ("json", "markdown", "html"):
+        page = export_run(recorded, recorded.runs.get(RUN), form, ExportOptions(llm=False))
+        assert b"PRIVATE" not in page
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 20, 100])

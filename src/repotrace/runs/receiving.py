@@ -33,7 +33,7 @@ from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
 from repotrace.runs.export.payload import MARK, payloads_in
-from repotrace.runs.export.selection import LeftOut, missing_here
+from repotrace.runs.export.selection import Omitted, missing_here
 from repotrace.runs.export.shape import ExportedRun, run_of
 from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store
@@ -260,7 +260,7 @@ def _undo(store: Store, run_id: str) -> None:
 
 
 def _told(found: ExportedRun) -> Received:
-    left_out = "; ".join((found.left_out or LeftOut()).told)
+    left_out = "; ".join((found.left_out or Omitted()).told)
     return Received(
         "run", found.run_id, True, found.run.task or "", len(found.steps), left_out=left_out
     )
@@ -268,7 +268,7 @@ def _told(found: ExportedRun) -> Received:
 
 def _told_known(store: Store, known: Run, found: ExportedRun, *, states: int = 0) -> Received:
     """What is said of a run that is here already."""
-    here, there = missing_here(store, known.id), found.left_out or LeftOut()
+    here, there = missing_here(store, known.id), found.left_out or Omitted()
     more = known.id == found.run_id and bool(set(here.told) - set(there.told))
     left_out = "; ".join(here.told)
     return Received(

@@ -182,12 +182,16 @@ def _refuse_secrets(store: Store, states: Sequence[str], others: Sequence[tuple[
 def _refuse(found: Sequence[Suspect]) -> None:
     if not found:
         return
-    shown = "\n".join(f"  {visible(one.path)}:{one.line}  {one.rule}" for one in found[:_SHOWN])
+    shown = "\n".join(f"  {_plain_path(one)}:{one.line}  {one.rule}" for one in found[:_SHOWN])
     more = f"\n  and {len(found) - _SHOWN} more places" if len(found) > _SHOWN else ""
     raise RepoTraceError(
         f"The files hold what looks like a secret:\n{shown}{more}",
         hint="Files go into a bundle byte for byte. If they may, say --allow-secrets",
     )
+
+
+def _plain_path(one: Suspect) -> str:
+    return visible(one.path).replace("\n", "\\n")
 
 
 def _zipped(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,25 +21,13 @@ from repotrace.records.run import (
     FileOperation,
     LLMInteraction,
     Run,
-    StepType,
-    same_type,
 )
+from repotrace.runs.export.silence import silent_call, silent_step, silent_verdict
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 
-_SAID: Mapping[str, Any] = {
-    "prompt": "",
-    "response": "",
-    "messages": (),
-    "response_message": None,
-    "tools": (),
-}
-"""What a model call without its texts has in their place."""
 
-_MODEL_STEPS = (StepType.LLM, StepType.PLANNING)
-
-
-class LeftOut(Record):
+class Omitted(Record):
     """What of the run is not in the document."""
 
     from_step: int | None = None
@@ -62,12 +51,12 @@ class LeftOut(Record):
         )
         return tuple(words for is_so, words in facts if is_so)
 
-    def beside(self, other: LeftOut) -> LeftOut:
+    def beside(self, other: Omitted) -> Omitted:
         """What is missing in a part of this that lacks `other`."""
         limits = [n for n in (self.max_bytes, other.max_bytes) if n is not None]
         first = [n for n in (self.from_step, other.from_step) if n is not None]
         last = [n for n in (self.to_step, other.to_step) if n is not None]
-        return LeftOut(
+        return Omitted(
             from_step=max(first, default=None),
             to_step=min(last, default=None),
             llm=self.llm or other.llm,
@@ -95,9 +84,9 @@ class ExportOptions:
     """Whether the history of the commit goes into a bundle too."""
 
     @property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> Omitted:
         """What the options leave out."""
-        return LeftOut(
+        return Omitted(
             from_step=self.from_step,
             to_step=self.to_step,
             llm=not self.llm,
@@ -113,7 +102,7 @@ class Selection:
         """Raises RunNotFound if there is no step between `from_step` and `to_step`."""
         self.store, self.run, self.options = store, run, options
         first, last = options.from_step or 1, options.to_step
-        self.steps = [_heard(step, options) for step in store.runs.steps(run.id)]
+        self.steps = store.runs.steps(run.id) if options.llm else list(_silent_steps(store, run))
         if first > 1 or last is not None:
             self._all = False
             highest = max((step.step_number for step in self.steps), default=0)
@@ -146,7 +135,8 @@ class Selection:
         }
         loaders: dict[str, Callable[[], Any]] = {
             "llm_interactions": lambda: [
-                _silent(call, self.options) for call in self._own(runs.interactions(run.id))
+                call if self.options.llm else silent_call(call)
+                for call in self._own(runs.interactions(run.id))
             ],
             "file_operations": lambda: [
                 _hollow(change, self.options) for change in self._own(runs.operations(run.id))
@@ -171,7 +161,11 @@ class Selection:
     @cached_property
     def verdicts(self) -> list[KeptVerdict]:
         """What blame said of the tests of the run."""
-        return self.store.memo.verdicts(self.run.id)
+        kept = self.store.memo.verdicts(self.run.id)
+        if self.options.llm:
+            return kept
+        steps = {step.step_number: step for step in self.steps}
+        return [silent_verdict(one, steps) for one in kept]
 
     @cached_property
     def blames(self) -> list[Blame]:
@@ -182,7 +176,7 @@ class Selection:
         return [Blame.model_validate(kept.record) for kept in told]
 
     @cached_property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> Omitted:
         """What of the run is not in it; what never came here of a run from elsewhere included."""
         return missing_here(self.store, self.run.id).beside(self.options.left_out)
 
@@ -192,27 +186,21 @@ class Selection:
         return [part for part in parts if part.step_id in self._ids]
 
 
-def missing_here(store: Store, run_id: str) -> LeftOut:
+def missing_here(store: Store, run_id: str) -> Omitted:
     """What the file had not that a run came from; nothing for one that was recorded here."""
     origin = store.received.origin("run", run_id)
     try:
-        return LeftOut.model_validate(origin.left_out if origin is not None else {})
+        return Omitted.model_validate(origin.left_out if origin is not None else {})
     except ValidationError:  # somebody changed the note
-        return LeftOut()
+        return Omitted()
 
 
-def _heard(step: ExecutionStep, options: ExportOptions) -> ExecutionStep:
-    """The step, without what a model said where that is left out."""
-    if options.llm:
-        return step
-    silent: dict[str, Any] = {"reason": None}
-    if any(same_type(step.step_type, kind) for kind in _MODEL_STEPS):
-        silent |= {"input_context": None, "output_result": None}
-    return step.model_copy(update=silent)
-
-
-def _silent(call: LLMInteraction, options: ExportOptions) -> LLMInteraction:
-    return call if options.llm else call.model_copy(update=dict(_SAID))
+def _silent_steps(store: Store, run: Run) -> Iterator[ExecutionStep]:
+    calls: dict[str, list[LLMInteraction]] = defaultdict(list)
+    for call in store.runs.interactions(run.id):
+        calls[call.step_id].append(call)
+    for step in store.runs.steps(run.id):
+        yield silent_step(step, calls[step.id])
 
 
 def _hollow(change: FileOperation, options: ExportOptions) -> FileOperation:

@@ -25,7 +25,7 @@ from repotrace.records.run import (
     TestOutcome,
 )
 from repotrace.runs.export.json_ import SCHEMA_VERSION
-from repotrace.runs.export.selection import LeftOut
+from repotrace.runs.export.selection import Omitted
 
 
 class ExportedCall(LLMInteraction):
@@ -94,7 +94,7 @@ class ExportedRun(Record):
     """What broke which test."""
     lost: int = 0
     """Events that are known to be lost."""
-    left_out: LeftOut | None = None
+    left_out: Omitted | None = None
     """None for a whole run."""
     format: Literal["repotrace-run"] = "repotrace-run"
     schema_version: int = SCHEMA_VERSION

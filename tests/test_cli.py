@@ -651,6 +651,17 @@ def test_a_folder_that_is_not_there_fails_before_the_run(repotrace: Shell) -> No
 # --- report, generate ---------------------------------------------------------------------
 
 
+def test_generate_says_that_replays_printed_other_things(repotrace: Shell) -> None:
+    code = "import random; print(random.random()); raise ValueError('no')"
+    repotrace("capture", "python", "-c", code)
+    plain = b"the test passes while the failure stays the same\n"
+    assert repotrace("generate").stderr == plain
+    repotrace("replay")
+    told = b"but replays of it printed other things: --exit-code-only leaves the output out\n"
+    assert repotrace("generate").stderr == plain + told
+    assert repotrace("generate", "--exit-code-only").stderr == plain
+
+
 def test_report(repotrace: Shell) -> None:
     boom(repotrace)
     text = repotrace("report", BOOM_ID).stdout.decode()

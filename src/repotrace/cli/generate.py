@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from repotrace.cli.options import (
+    Opened,
     OutputOption,
     OverwriteOption,
     ReportArgument,
@@ -16,6 +17,9 @@ from repotrace.cli.options import (
     say,
     the_report,
 )
+from repotrace.comparison import Verdict
+from repotrace.errors import RepoTraceError
+from repotrace.records.bug import BugReport
 from repotrace.readable import one_line
 
 
@@ -66,6 +70,17 @@ def generate(
         )
         say(f"wrote {written}")
     note(describe(report, expect))
+    if expect == "failure" and not exit_code_only and _varies(opened, report):
+        note("but replays of it printed other things: --exit-code-only leaves the output out")
+
+
+def _varies(opened: Opened, report: BugReport) -> bool:
+    """Whether a replay saw the same failure with another output."""
+    try:
+        verdicts = opened.store.history.verdicts(opened.store.reports.root, report.id, limit=20)
+    except RepoTraceError:
+        return False
+    return any(item.verdict == Verdict.SAME_FAILURE for item in verdicts)
     origin = foreign_report(opened.store, report.id)
     if origin is not None:
         note(f"the report came from elsewhere ({one_line(origin.file)}), and the test runs its")

@@ -19,8 +19,8 @@ from repotrace.cli.options import (
 )
 from repotrace.comparison import Verdict
 from repotrace.errors import RepoTraceError
-from repotrace.records.bug import BugReport
 from repotrace.readable import one_line
+from repotrace.records.bug import BugReport
 
 
 def generate(
@@ -72,6 +72,10 @@ def generate(
     note(describe(report, expect))
     if expect == "failure" and not exit_code_only and _varies(opened, report):
         note("but replays of it printed other things: --exit-code-only leaves the output out")
+    origin = foreign_report(opened.store, report.id)
+    if origin is not None:
+        note(f"the report came from elsewhere ({one_line(origin.file)}), and the test runs its")
+        note("command, whoever runs the test: look at it first")
 
 
 def _varies(opened: Opened, report: BugReport) -> bool:
@@ -81,7 +85,3 @@ def _varies(opened: Opened, report: BugReport) -> bool:
     except RepoTraceError:
         return False
     return any(item.verdict == Verdict.SAME_FAILURE for item in verdicts)
-    origin = foreign_report(opened.store, report.id)
-    if origin is not None:
-        note(f"the report came from elsewhere ({one_line(origin.file)}), and the test runs its")
-        note("command, whoever runs the test: look at it first")

@@ -220,8 +220,8 @@ def test_lines_and_numbers_for_people() -> None:
     assert one_line("abcdef", 4) == "abc…"
     assert truncate("a" * 121) == "a" * 119 + "…"
     assert truncate("a" * 120) == "a" * 120
-    assert [seconds(n) for n in (0.004, 0.03, 9.99, 12.44, 200, float("inf"))] == [
-        "4 ms", "0.03 s", "9.99 s", "12.4 s", "3 min 20 s", "inf s"
+    assert [seconds(n) for n in (0.004, 0.03, 9.99, 12.44, 200, 7199, 86_224, float("inf"))] == [
+        "4 ms", "0.03 s", "9.99 s", "12.4 s", "3 min 20 s", "119 min 59 s", "23 h 57 min", "inf s"
     ]  # fmt: skip
     assert [size(n) for n in (1, 999, 12_500, 3_200_000)] == [
         "1 byte", "999 bytes", "12.5 kB", "3.2 MB"

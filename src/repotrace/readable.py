@@ -94,7 +94,8 @@ def truncate(text: str, limit: int = 120) -> str:
 def shell_line(run: CommandRun) -> str:
     """The command of `run` for pasting into a POSIX shell (bash or zsh where bytes need it)."""
     if run.script is not None:
-        return printable(run.script)
+        script = printable(run.script)
+        return script if visible(script) == script else f"/bin/sh -c {shell_word(run.script)}"
     return " ".join(shell_word(word) for word in run.argv)
 
 
@@ -124,7 +125,7 @@ def _ansi_c(byte: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration for people: `4 ms`, `0.03 s`, `12.4 s`, `3 min 20 s`."""
+    """A duration for people: `4 ms`, `0.03 s`, `12.4 s`, `3 min 20 s`, `23 h 57 min`."""
     if not isfinite(value):
         return f"{value} s"
     if value < 0.01:
@@ -133,7 +134,8 @@ def seconds(value: float) -> str:
         return f"{value:.2f} s"
     if value < 120:
         return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60} s"
+    minutes, rest = divmod(int(value), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def age(then: datetime, now: datetime) -> str:

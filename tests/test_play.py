@@ -172,6 +172,29 @@ def test_a_step_that_is_not_there_opens_no_screen(repotrace: Shell) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
+def test_a_step_is_named_by_its_checkpoint(repotrace: Shell) -> None:
+    made = repotrace("runs", "checkpoint", "--label", "good one", RUN, "--step", "5")
+    assert made.returncode == 0, made.stderr
+    for arguments in (("--plain",), ("--json",)):
+        done = repotrace("play", "--step", "good one", *arguments)
+        assert done.returncode == 0, done.stderr
+        assert b"It must be one year." in done.stdout
+    with terminal(repotrace, "play", "--step", "good one") as shown:
+        shown.read_until(b"Step 5 of 6")
+        shown.type(b"njgood one\r")
+        shown.read_until(b"one year")
+        shown.type(b"jgood two\r")
+        shown.read_until(b"there is no step good two")
+        shown.type(b"q")
+        assert shown.end() == 0
+    for wrong in ("good", "0", "7", "9" * 40):
+        missing = repotrace("play", "--step", wrong, "--plain")
+        assert missing.returncode == 2
+        assert missing.stderr.startswith(b"repotrace: ")
+        assert missing.stdout == b""
+
+
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": ""}])
 def test_a_terminal_that_can_do_nothing_is_printed_on(
     repotrace: Shell, env: dict[str, str]

@@ -249,10 +249,14 @@ def run_or_report(opened: Opened, ref: str) -> Run | BugReport:
     return run if (run.last_event_at or run.started_at) > report.created_at else report
 
 
+_NO_STEP = 2**62
+"""No step has this number, and every database knows it."""
+
+
 def step_named(opened: Opened, run: Run, text: str) -> int:
     """The number of a step of the run: `text` itself, or that of the checkpoint of this name."""
     if text.isascii() and text.isdigit():
-        return int(text)
+        return min(int(text[:20]), _NO_STEP)
     from repotrace.runs.checkpoints import find_checkpoint
 
     return find_checkpoint(opened.store, text, run=run).step_number

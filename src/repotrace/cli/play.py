@@ -17,6 +17,7 @@ from repotrace.cli.options import (
     note,
     open_runs,
     print_json,
+    step_named,
     the_run,
 )
 
@@ -30,8 +31,10 @@ FOLLOWED = 0.5
 RUNNING = "running"
 
 StepOption = Annotated[
-    int | None,
-    typer.Option("--step", metavar="N", min=1, help="Begin with this step; print it in full"),
+    str | None,
+    typer.Option(
+        "--step", metavar="N", help="Begin with this step, or checkpoint; print it in full"
+    ),
 ]
 InteractiveOption = Annotated[
     bool | None,
@@ -59,7 +62,7 @@ FollowOption = Annotated[
 def play(
     ctx: typer.Context,
     run: RunArgument = "latest",
-    step: StepOption = None,
+    named: StepOption = None,
     show_llm: ShowLLMOption = False,
     show_files: ShowFilesOption = None,
     no_files: NoFilesOption = False,
@@ -71,6 +74,7 @@ def play(
     """Step through a recorded run; nothing is executed"""
     opened = open_runs(ctx)
     found = the_run(opened, run)
+    step = None if named is None else step_named(opened, found, named)
     files = False if no_files else show_files
     if as_json:
         _print_json(opened, found, step, show_llm=show_llm, show_files=files is not False)
@@ -98,7 +102,7 @@ def play(
 def work_replay(
     ctx: typer.Context,
     run: RunArgument = "latest",
-    step: StepOption = None,
+    named: StepOption = None,
     show_llm: ShowLLMOption = False,
     show_files: ShowFilesOption = None,
     no_files: NoFilesOption = False,
@@ -109,7 +113,7 @@ def work_replay(
 ) -> None:
     """Step through a recorded run; nothing is executed"""
     note("nothing is executed; this is: repotrace play")
-    play(ctx, run, step, show_llm, show_files, no_files, interactive, plain, follow, as_json)
+    play(ctx, run, named, show_llm, show_files, no_files, interactive, plain, follow, as_json)
 
 
 # --- On a terminal --------------------------------------------------------------------------

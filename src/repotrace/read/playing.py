@@ -110,6 +110,11 @@ class PlayedRun:
         place = bisect_left(steps, number, key=attrgetter("number"))
         return place if place < len(steps) and steps[place].number == number else None
 
+    def labelled(self, label: str) -> int | None:
+        """The place of the newest step that is a checkpoint of this name; None if there is none."""
+        places = reversed(range(len(self)))
+        return next((place for place in places if self.outline(place).label == label), None)
+
     def line(self, place: int) -> StepLine:
         """The line of a step; its neighbours are read with it."""
         with self._lock:

@@ -45,7 +45,7 @@ FINDING = ((".", "next"), (",", "back"), ("Esc", "end"), ("?", "help"), ("q", "q
 
 KEYS = (
     ("n p", "next step, previous step; ↓ ↑ in the list do the same"),
-    ("j", "jump to a step by its number"),
+    ("j", "jump to a step by its number, or to a checkpoint by its name"),
     ("← →", "the tab before, the tab after; 1 to 7 go to one"),
     ("Tab", "from the list to what is shown, and back"),
     ("l", "the list over the whole screen"),

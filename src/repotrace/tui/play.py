@@ -324,13 +324,14 @@ class PlayApp(App[None]):
             self.steps.focus()
 
     def action_jump(self) -> None:
-        """Ask for a number."""
+        """Ask for a number or a name."""
         self.query_one(Prompt).ask("jump to step", self._jump)
 
     def _jump(self, text: str) -> None:
         if not text:
             return
-        place = self.played.place(int(text)) if text.isdecimal() and len(text) < 10 else None
+        is_number = text.isdecimal() and len(text) < 10
+        place = self.played.place(int(text)) if is_number else self.played.labelled(text)
         if place is not None:
             self.steps.place = place
             return

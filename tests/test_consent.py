@@ -170,6 +170,30 @@ def test_a_repository_that_is_made_later_makes_nothing_trusted(
     assert not reports.trace.exists()
 
 
+HIDDEN = "touch executed # \rpytest -q tests"
+"""On a terminal, what stands before the carriage return is not to be seen."""
+
+
+def test_all_of_the_command_is_shown(tmp_path: Path) -> None:
+    found = Reports(tmp_path)
+    shell = Shell(tmp_path)
+    shell.cwd = tmp_path
+    for number, script in enumerate((HIDDEN, "touch executed\x1b[2K\x1b[1G", "#\ntouch executed")):
+        run = command_run(argv=(), script=script, cwd=str(tmp_path), exit_code=0)
+        found.file.write_text(report_of(run, id=f"a{number}").model_dump_json())
+        found.receive()
+        with pytest.raises(NotTrusted) as refused:
+            replay(found.store.reports.load(f"a{number}"))
+        assert "touch executed" in refused.value.command
+        assert refused.value.command.isprintable()
+        for args in (("--dry-run",), ()):
+            done = shell("replay", f"a{number}", *args)
+            told = (done.stdout + done.stderr).decode()
+            assert "touch executed" in told
+            assert told.replace("\n", "").isprintable(), told
+    assert not (tmp_path / "executed").exists()
+
+
 # --- What a file may claim ----------------------------------------------------------------------
 
 
@@ -392,6 +416,25 @@ def test_a_received_run_is_named_where_none_was_recorded(runs: Runs) -> None:
         refused = runs.shell(command)
         assert refused.returncode == 2
         assert f"The newest run of all is {RUN}. Name it".encode() in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "blame"])
+def test_a_command_from_elsewhere_cannot_act_on_the_terminal(tmp_path: Path, command: str) -> None:
+    agent = AgentRun(Shell(tmp_path))
+    evil = '[tool.repotrace.check]\ncommand = "true \\u001b]0;owned\\u0007"\n'
+    agent.write("pyproject.toml", evil)
+    agent.edit("money.py", "a + b", "a - b")
+    file = tmp_path / "run.repotrace"
+    file.write_bytes(export_run(agent.store, agent.run, "bundle", ExportOptions()))
+    shutil.rmtree(agent.workspace)
+    here = tmp_path / "here"
+    here.mkdir()
+    receive(Store(here / ".repotrace"), file, now=NOON)
+    agent.shell.cwd = here
+    for more in ([], ["--dry-run"], ["--yes"]):
+        done = agent.shell(command, RUN, *more)
+        assert b"owned" in done.stdout + done.stderr
+        assert b"\x1b" not in done.stdout + done.stderr
 
 
 def test_nobody_is_asked_about_no_command(runs: Runs) -> None:

@@ -19,6 +19,7 @@ from repotrace.cli.check import (
 )
 from repotrace.cli.consent import YesOption, may_execute_run
 from repotrace.cli.options import JsonOption, Opened, StoreOption, note, open_runs, print_json, say
+from repotrace.readable import visible
 
 if TYPE_CHECKING:
     from repotrace.blame import Plan
@@ -166,7 +167,8 @@ def _print_plan(blaming: Blaming, plan: Plan, tests: list[str]) -> None:
     states = blaming.different_states
     likely, proven = executions_at_most(states, plan=plan)
     seconds = blaming.usual_duration
-    say(f"command  {blaming.bench.line(tests if blaming.bench.command.pytest else ())}")
+    line = blaming.bench.line(tests if blaming.bench.command.pytest else ())
+    say(f"command  {visible(line)}")
     say(f"states   {states}, up to step {blaming.last_step} of {blaming.last_step}")
     say(f"at most  {proven} executions a test ({likely} to find the step), and up to")
     say(f"         {plan.reduce_budget if plan.reduce else 0} more to make it minimal")

@@ -25,6 +25,7 @@ from repotrace.cli.options import (
 )
 from repotrace.config import find_repository, workspace_for
 from repotrace.errors import NotTrusted, RepoTraceError, RunNotFound
+from repotrace.readable import visible
 from repotrace.storage import LATEST
 
 if TYPE_CHECKING:
@@ -266,16 +267,16 @@ class Teller:
         """Once, before anything is run."""
         what = f"the {states} states of the run" if states > 2 else "both states"
         why = f" ({bench.command.why})" if bench.command.why else ""
-        note(f"$ {bench.line()}{why}")
+        note(f"$ {visible(bench.line())}{why}")
         note(f"runs on copies of {what} in {bench.folder}; your files stay as they are")
 
     def stage(self, text: str) -> None:
         """A part of the work begins."""
         self.clear()
         if self.live:
-            self._write(f"{text} …")
+            self._write(f"{visible(text)} …")
         else:
-            note(text)
+            note(visible(text))
 
     def progress(self, moment: Moment) -> None:
         """Before each execution of a search; told on a terminal alone."""
@@ -289,7 +290,7 @@ class Teller:
             *([f"fails {moment.fails}"] if moment.fails else []),
             moment.test or "the command",
         ]
-        self._write(" · ".join(parts))
+        self._write(visible(" · ".join(parts)))
 
     def clear(self) -> None:
         """Take the line back."""
@@ -315,7 +316,10 @@ class Teller:
 def _print_plan(bench: Bench, sides: Sides) -> None:
     from repotrace.blame import executions_at_most
 
-    say(f"command  {bench.line()}" + (f" ({bench.command.why})" if bench.command.why else ""))
+    say(
+        f"command  {visible(bench.line())}"
+        + (f" ({bench.command.why})" if bench.command.why else "")
+    )
     say(f"base     {sides.base_about}")
     say(f"final    {sides.about}")
     changed = len(sides.changed)

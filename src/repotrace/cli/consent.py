@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 from repotrace.cli.boundary import USAGE
 from repotrace.cli.options import Opened, note
 from repotrace.errors import NotTrusted, RepoTraceError
-from repotrace.readable import one_line, shell_line
+from repotrace.readable import one_line, shell_line, visible
 from repotrace.records.bug import BugReport
 from repotrace.records.run import Run
 
@@ -20,6 +20,9 @@ YesOption = Annotated[
     bool,
     typer.Option("--yes", "-y", help="Execute what came from elsewhere, without being asked"),
 ]
+
+_LONGEST = 4_000
+"""Characters of a command that is asked about."""
 
 
 def may_execute_report(report: BugReport, *, yes: bool) -> None:
@@ -71,9 +74,24 @@ def _ask(refused: NotTrusted, command: str) -> None:
     where = f"{one_line(refused.file, 200)}, imported {day}"
     note(f"{refused.kind} {refused.name} came from elsewhere: {where}")
     note("it would execute, as you and with your files within reach:")
-    note(f"  $ {one_line(command, 2_000)}")
+    for line in _shown(command):
+        note(f"  {line}")
     sys.stderr.write("execute it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         note("nothing was executed")
         raise typer.Exit(USAGE)
+
+
+def _shown(command: str) -> Iterator[str]:
+    """All of the command, also what a terminal would not show, as far as anybody reads."""
+    lines = visible(command).splitlines()
+    left = _LONGEST
+    for number, line in enumerate(lines):
+        if len(line) > left:
+            rest = sum(map(len, lines[number:])) - left
+            yield f"{'  ' if number else '$ '}{line[:left]}"
+            yield f"… and {rest:,} characters more"
+            return
+        left -= len(line)
+        yield f"{'  ' if number else '$ '}{line}"

@@ -22,7 +22,7 @@ from repotrace.cli.options import (
 )
 from repotrace.cli.runs_alerts import tell_alerts
 from repotrace.errors import RepoTraceError
-from repotrace.readable import one_line, readable
+from repotrace.readable import one_line, readable, truncate, visible
 
 if TYPE_CHECKING:
     from repotrace.records.run import Run
@@ -137,6 +137,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
             "not_captured": list(plan.not_captured),
         },
         "folder": str(plan.folder),
+        "started_in": plan.started_in,
         "branch": plan.branch,
         "linked": list(plan.linked),
         "prompt": plan.prompt,
@@ -172,7 +173,9 @@ def _describe(plan: Plan) -> None:
     say("prompt")
     for line in readable(plan.prompt).split("\n"):
         say(f"  {line}" if line else "")
-    say(f"command   $ {one_line(plan.command, 2000)}" if plan.argv else f"command   {plan.problem}")
+    where = "" if plan.started_in == "." else f"in {one_line(plan.started_in)} "
+    command = f"{where}$ {truncate(visible(plan.command), 2000)}"
+    say(f"command   {command if plan.argv else plan.problem}")
     remaining = [step for step in plan.remaining if step.step_number not in plan.within]
     if remaining:
         number = len(remaining)

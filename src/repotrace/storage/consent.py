@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from repotrace.config import find_repository, home_for
 from repotrace.errors import NotTrusted
-from repotrace.readable import one_line
+from repotrace.readable import one_line, truncate, visible
 from repotrace.records.bug import Kept
 from repotrace.storage.received import Kind, Origin, ReceivedStore
 from repotrace.storage.store import Store
@@ -90,5 +90,6 @@ def is_code_here(store: Store, path: Path) -> bool:
 
 
 def _refused(kind: Kind, name: str, origin: Origin, command: str) -> NotTrusted:
-    shown = one_line(command, _SHOWN)
+    # All of it, where a terminal would show something else, or nothing.
+    shown = truncate(" ␊ ".join(visible(command).splitlines()), _SHOWN)
     return NotTrusted(kind, name, file=one_line(origin.file), at=origin.at, command=shown)

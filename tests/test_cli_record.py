@@ -197,6 +197,16 @@ def test_a_script_without_a_first_line_runs_as_in_a_shell(repotrace: Shell) -> N
     assert (done.returncode, done.stdout) == (0, b"from here\n")
 
 
+def test_a_home_that_takes_nothing_is_told_once_and_the_command_runs(repotrace: Shell) -> None:
+    (repotrace.cwd / ".git" / "repotrace").write_text("")
+    done = repotrace("record", "--", "sh", "-c", "echo done; exit 4")
+    assert (done.returncode, done.stdout) == (4, b"done\n")
+    told = done.stderr.decode().splitlines()
+    assert sum("an event could not be recorded in" in line for line in told) == 1
+    assert next(line for line in told if line.startswith("recording")).count(" ") == 1
+    assert told[-1].startswith("repotrace: nothing of r")
+
+
 def test_secrets_of_the_command_line_stay_out(repotrace: Shell) -> None:
     secret = "ghp_" + "a1B2" * 9
     done = repotrace("record", "--task", f"use {secret}", "--", "sh", "-c", f": {secret}")

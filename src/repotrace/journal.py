@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple  # noqa: UP035 - for the older Pythons, too
+from typing import Any, Callable, Dict, Iterator, Optional, Set, Tuple  # noqa: UP035 - for the older Pythons, too
 
 __all__ = [
     "CUT",
@@ -99,6 +99,10 @@ def new_run_id() -> str:
 
 
 # --- Writing ------------------------------------------------------------------------------
+
+
+_said_of: Set[str] = set()  # noqa: UP006
+"""Folders of which this process has said that they take nothing."""
 
 
 class Journal:
@@ -251,6 +255,9 @@ class Journal:
         if self._warned or sys is None or sys.is_finalizing():
             return
         self._warned = True
+        if self.folder in _said_of:
+            return
+        _said_of.add(self.folder)
         try:
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             sys.stderr.write(

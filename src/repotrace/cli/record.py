@@ -79,7 +79,8 @@ def _begin(recording: Recording, home: Path) -> None:
     facts = [f"recording {recording.run_id}"]
     if recording.agent is not None:
         facts.append(recording.agent)
-    facts.append(f"kept in {_short(home)}")
+    if not recording.unwritten:
+        facts.append(f"kept in {_short(home)}")
     note(" · ".join(facts))
     if recording.added:
         note(f"relayed, by {' '.join(recording.added)}")
@@ -98,6 +99,9 @@ def _conclude(opened: Opened, recording: Recording, recorded: Recorded) -> None:
         return
     for problem in recording.problems[said:]:
         complain(problem)
+    if recorded.run is None and recorded.problem is None:
+        complain(f"nothing of {recorded.run_id} could be recorded")
+        return
     if recorded.run is None:
         why = f": {recorded.problem}" if recorded.problem else ""
         complain(f"{recorded.run_id} could not be read now{why}", "See: repotrace runs list")

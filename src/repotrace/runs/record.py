@@ -148,6 +148,11 @@ class Recording:
         """The agent, as far as it is known by now."""
         return self._sessions.agent
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether even the beginning could not be written."""
+        return self._recorder.lost > 0
+
     # --- Begin and end ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:

@@ -41,19 +41,24 @@ def told() -> Iterator[Event]:
     yield event("run_ended", 300, **here)
 
 
-@pytest.fixture
-def repotrace(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
+def project(folder: Path) -> Shell:
+    shell = Shell(folder)
     shell.git("init", "-q")
     Store(shell.cwd / ".git" / "repotrace").runs.add_events(told())
     return shell
 
 
 @pytest.fixture
-def looked(repotrace: Shell) -> Shell:
-    """Once somebody has asked for the alerts."""
-    assert repotrace("runs", "alerts", RUN).returncode == 1
-    return repotrace
+def repotrace(tmp_path: Path) -> Shell:
+    return project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """Once somebody has asked for the alerts; to be read only."""
+    shell = project(tmp_path_factory.mktemp("looked"))
+    assert shell("runs", "alerts", RUN).returncode == 1
+    return shell
 
 
 def out(shell: Shell, *args: str) -> str:
@@ -144,10 +149,11 @@ def test_an_exported_run_is_the_same_whoever_looked(repotrace: Shell) -> None:
     assert out(repotrace, "export", RUN) == before
 
 
-def test_they_are_out_of_date_when_something_else_is_recorded(looked: Shell) -> None:
-    store = Store(looked.cwd / ".git" / "repotrace")
+def test_they_are_out_of_date_when_something_else_is_recorded(repotrace: Shell) -> None:
+    assert repotrace("runs", "alerts", RUN).returncode == 1
+    store = Store(repotrace.cwd / ".git" / "repotrace")
     late = {"step_id": "s3", "node_id": "t.py::test_x", "outcome": "passed"}
     store.runs.add_events([event("test", 250, run=RUN, **late)])
-    assert "! " not in out(looked, "runs", "show", RUN)
-    assert looked("runs", "alerts", RUN).returncode == 1
-    assert f"! cost · {DEAR}" in out(looked, "runs", "show", RUN)
+    assert "! " not in out(repotrace, "runs", "show", RUN)
+    assert repotrace("runs", "alerts", RUN).returncode == 1
+    assert f"! cost · {DEAR}" in out(repotrace, "runs", "show", RUN)

@@ -18,8 +18,9 @@ from states import exact
 
 from repotrace.demo.project import TASK, make_project
 from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.records.run import Run
 from repotrace.runs import rerun_from_step
-from repotrace.runs.rerun import plan_rerun
+from repotrace.runs.rerun import plan_rerun, prepared
 from repotrace.storage import Store
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,21 @@ def repotrace(place: Path, tmp_path: Path) -> Shell:
 
 def store_of(shell: Shell) -> Store:
     return Store(shell.cwd / ".git" / "repotrace")
+
+
+def waiting(store: Store, folder: Path, **facts: Any) -> Run:
+    """A run without steps, in `folder/work`."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    state = exact(store.snapshots.take(work, ref="runs/r0123456789ab"))
+    store.runs.add_events(
+        [
+            event("run_started", 0, task="Fix it", workspace=str(work), **facts),
+            event("state", 0, state_id=state, state_quality="exact"),
+            event("run_ended", 9),
+        ]
+    )
+    return store.runs.get("latest")
 
 
 def wrong_edit(store: Store) -> int:
@@ -242,6 +258,42 @@ def test_nothing_is_left_of_an_agent_that_cannot_be_started(
     assert after == before
 
 
+def test_the_agent_is_started_where_it_was(repotrace: Shell, place: Path) -> None:
+    folder = repotrace.cwd / "billing"
+    code = "import os; print('here', os.getcwd(), os.environ['PWD'])"
+    command = [sys.executable, "-c", code, "Look"]
+    first = repotrace("record", "--task", "Look", "--", *command, cwd=folder)
+    assert f"here {folder}" in first.stdout.decode()
+    dry = repotrace("rerun", "--from-step", "0").stdout.decode()
+    assert "command   in billing $ " in dry
+    done = repotrace("rerun", "--from-step", "0", "--execute", "--into", str(place / "new"))
+    assert f"here {place}/new/billing {place}/new/billing\n" in done.stdout.decode()
+    store = store_of(repotrace)
+    assert store.runs.get("latest", workspace=str(place / "new")).attributes["started_in"] == (
+        "billing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "started"), [("/etc", "."), ("a/../..", "."), (7, "."), ("", ".")]
+)
+def test_nothing_leads_out_of_the_folder(
+    store: Store, tmp_path: Path, told: Any, started: str
+) -> None:
+    plan = plan_rerun(store, waiting(store, tmp_path, attributes={"started_in": told}), 0)
+    assert plan.started_in == started
+
+
+def test_no_link_leads_out_of_the_folder(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "out").symlink_to(tmp_path)
+    run = waiting(store, tmp_path, attributes={"started_in": "out"})
+    plan = plan_rerun(store, run, 0, into=tmp_path / "new", agent_cmd="true")
+    with pytest.raises(RepoTraceError, match="leads out"), prepared(store, plan):
+        pass
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_exit_code_is_the_agents(repotrace: Shell) -> None:
     done = repotrace("rerun", "--from-step", "1", "--agent-cmd", "sh -c 'exit 7'", "--execute")
     assert done.returncode == 7
@@ -305,18 +357,8 @@ def test_the_command_of_an_agent_that_is_known(store: Store, tmp_path: Path) -> 
 def test_the_prompt_takes_the_place_of_the_task(
     store: Store, tmp_path: Path, agent: str | None, command: list[str], planned: list[str]
 ) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    state = exact(store.snapshots.take(work, ref="runs/r0123456789ab"))
-    store.runs.add_events(
-        [
-            event("run_started", 0, agent=agent, task="Fix it", workspace=str(work),
-                  attributes={"command": command}),
-            event("state", 0, state_id=state, state_quality="exact"),
-            event("run_ended", 9),
-        ]
-    )  # fmt: skip
-    plan = plan_rerun(store, store.runs.get("latest"), 0)
+    run = waiting(store, tmp_path, agent=agent, attributes={"command": command})
+    plan = plan_rerun(store, run, 0)
     assert plan.command == shlex.join(planned).replace("'{prompt}'", "{prompt}")
     assert list(plan.argv) == [word.replace("{prompt}", "Fix it") for word in planned]
 

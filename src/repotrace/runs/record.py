@@ -172,7 +172,12 @@ class Recording:
             task=wish.task,
             tags=list(wish.tags) or None,
             **{"parent_run_id": wish.environ.get(RUN_VARIABLE), **facts},
-            attributes={"command": list(wish.argv), "recorder": SOURCE, **attributes},
+            attributes={
+                "command": list(wish.argv),
+                **self._started_in(),
+                "recorder": SOURCE,
+                **attributes,
+            },
         )
         self._known_agent = self.agent
         if self._looker.base() is None:
@@ -186,6 +191,13 @@ class Recording:
                 self.__exit__(None, None, None)
                 raise
         return self
+
+    def _started_in(self) -> dict[str, str]:
+        """The folder of the work tree in which the command is started, unless it is its root."""
+        own, root = (os.path.realpath(path) for path in (self._wish.cwd, self.workspace))
+        if own == root or not Path(own).is_relative_to(root):
+            return {}
+        return {"started_in": os.path.relpath(own, root)}
 
     def __exit__(
         self,

@@ -96,6 +96,8 @@ class Plan:
     """It as a line of shell, with `{prompt}` for the prompt."""
     problem: str | None
     folder: Path
+    started_in: str
+    """The folder below it in which the agent is started; `.` for itself."""
     branch: str | None = None
     """Of a work tree of the user's repository; None for a folder apart."""
 
@@ -163,6 +165,7 @@ def plan_rerun(
         command=shlex.join(words).replace(f"'{PROMPT}'", PROMPT),
         problem=problem,
         folder=folder,
+        started_in=_started_in(run),
         branch=free_branch(f"repotrace/{folder.name}", branches) if worktree else None,
     )
 
@@ -282,6 +285,12 @@ def _folder_beside(workspace: Path, run: Run, step: int, branches: frozenset[str
     return folder
 
 
+def _started_in(run: Run) -> str:
+    told = run.attributes.get("started_in")
+    path = Path(told) if isinstance(told, str) else Path()
+    return "." if path.is_absolute() or ".." in path.parts else str(path)
+
+
 def _refuse(folder: Path, places: Sequence[Path]) -> None:
     """Raises RepoTraceError for a folder that is in use, or within one of the work trees."""
     real = Path(os.path.realpath(folder))
@@ -326,6 +335,10 @@ def prepared(store: Store, plan: Plan) -> Iterator[None]:
             link = plan.folder / name
             if workspace is not None and not os.path.lexists(link):
                 link.symlink_to(os.path.realpath(workspace / name))
+        start = plan.folder / plan.started_in
+        start.mkdir(parents=True, exist_ok=True)
+        if not Path(os.path.realpath(start)).is_relative_to(os.path.realpath(plan.folder)):
+            raise RepoTraceError(f"{plan.started_in} leads out of {plan.folder}.")
         not_started = undo.pop_all()
     try:
         yield
@@ -358,7 +371,8 @@ def recording(
             hint=f"Say it with --agent-cmd '… {PROMPT} …'",
         )
     permit_run(store, plan.run.id, plan.command, trusted=trusted)
-    spec = CommandSpec(argv=plan.argv, cwd=os.fspath(plan.folder), env=dict(environ))
+    cwd = plan.folder / plan.started_in
+    spec = CommandSpec(argv=plan.argv, cwd=os.fspath(cwd), env=dict(environ))
     if plan.run.workspace:
         moved = Moving(Path(plan.run.workspace), plan.folder, linked=plan.linked).spec(spec)
         # A prompt may well name the old folder; it is the agent's to read.
@@ -375,8 +389,8 @@ def recording(
         attributes["task_replaced"] = True
     wish = Wish(
         spec.argv,
-        {**spec.env, "PWD": os.fspath(plan.folder)},
-        plan.folder,
+        {**spec.env, "PWD": os.fspath(cwd)},
+        cwd,
         agent,
         plan.task or None,
         plan.run.tags,

@@ -114,6 +114,21 @@ def test_it_tells_what_happened(recorded: Store) -> None:
     assert sum(token.type == "td_open" for token in timeline) == 6 * 6
 
 
+def test_an_announcement_is_no_title_and_unknown_lines_are_not_told(store: Store) -> None:
+    task = "Implement the following plan:\n\n# Repair the leap day\nIt fails."
+    store.runs.add_events([
+        event("run_started", task=task),
+        *step("s1", 1, 2, step_type="edit"),
+        event("file_operation", 1, step_id="s1", operation_type="edit", file_path="a.py"),
+    ])  # fmt: skip
+    lines = page(store).splitlines()
+    assert lines[0] == "# Implement the following plan: Repair the leap day"
+    assert "| Files | 1 changed; 0 read |" in lines
+    assert "+0 -0" not in page(store)
+    html = export_run(store, store.runs.get(RUN), "html", ExportOptions()).decode()
+    assert "+0 -0" not in html
+
+
 def test_a_failing_test_is_shown_with_its_output(store: Store) -> None:
     store.runs.add_events(
         [

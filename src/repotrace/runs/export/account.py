@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from repotrace.read.views import Alert, StepLine
 from repotrace.readable import seconds
-from repotrace.records.run import FAILING, ExecutionStep, StepCommand, StepStatus, TestOutcome
+from repotrace.records.run import (
+    FAILING,
+    ExecutionStep,
+    RunTotals,
+    StepCommand,
+    StepStatus,
+    TestOutcome,
+)
 from repotrace.runs.alerts.rules import QUOTING
 from repotrace.runs.export.selection import Selection
 
@@ -43,7 +50,10 @@ class Account:
     @property
     def title(self) -> str:
         """What was asked, or the id."""
-        return (self.run.task or "").strip().split("\n")[0] or f"Run {self.run.id}"
+        first, _, more = (self.run.task or "").strip().partition("\n")
+        if first.endswith(":") and more.strip():  # it announces what was asked
+            first = f"{first} {more.strip().partition('\n')[0].lstrip('# ')}"
+        return first or f"Run {self.run.id}"
 
     @property
     def outcome(self) -> str:
@@ -100,8 +110,8 @@ class Account:
             "Retries": f"{retries.count}: {retries.tokens:,} tokens, {seconds(retries.duration)}"
             if retries.count
             else "",
-            "Files": f"{totals.files_modified} changed,"
-            f" +{totals.lines_added} -{totals.lines_removed} lines; {totals.files_read} read",
+            "Files": f"{totals.files_modified} changed{lines_of(totals, ', ', ' lines')};"
+            f" {totals.files_read} read",
             "Tests": _counted(totals.tests, {"fail at the end": totals.tests_failing})
             if totals.tests
             else "none seen",
@@ -181,6 +191,12 @@ class Account:
         for reason, steps in groupby(said, key=lambda step: step.reason or ""):
             numbers = [step.step_number for step in steps]
             yield numbers[0], numbers[-1], reason
+
+
+def lines_of(counted: RunTotals | StepLine, before: str = " ", after: str = "") -> str:
+    """`+3 -1` between two texts; empty where no lines are known to have changed."""
+    added, removed = counted.lines_added, counted.lines_removed
+    return f"{before}+{added} -{removed}{after}" if added or removed else ""
 
 
 def is_failed(step: ExecutionStep) -> bool:

@@ -11,7 +11,7 @@ from repotrace.read.views import Alert
 from repotrace.readable import one_line, seconds
 from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING
-from repotrace.runs.export.account import Account, Failing
+from repotrace.runs.export.account import Account, Failing, lines_of
 from repotrace.runs.export.blamed import evidence, headline, hunks
 from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.elements import Html, element, join, output
@@ -114,7 +114,7 @@ def _stats(account: Account) -> Html:
     cards = [
         (f"{totals.steps:,}", f"steps, {totals.failed_steps} failed"),
         (f"{view.retries.count:,}", "retries"),
-        (f"{totals.files_modified:,}", f"files, +{totals.lines_added} -{totals.lines_removed}"),
+        (f"{totals.files_modified:,}", f"files changed{lines_of(totals)}"),
         (f"{totals.tests - totals.tests_failing:,} / {totals.tests:,}", "tests pass at the end"),
         (_short(totals.tokens_used), f"tokens, {totals.llm_calls} model calls"),
         (f"${totals.cost_usd:.2f}" if totals.cost_usd else "—", "model cost"),
@@ -223,7 +223,7 @@ def _failing(one: Failing, account: Account) -> Html:
     )
     text = (one.outcome.details or one.outcome.message or "").strip("\n")
     if not text:
-        return element("p", name)
+        return element("p", name, class_="fold plain")
     return element(
         "details",
         element("summary", name),

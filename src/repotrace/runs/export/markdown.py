@@ -13,7 +13,7 @@ from repotrace.markdown import escape_cell, fence
 from repotrace.readable import one_line, readable, seconds
 from repotrace.records.blame import Blame
 from repotrace.records.run import ExecutionStep, StepStatus
-from repotrace.runs.export.account import Account, Failing, is_failed, tests_of
+from repotrace.runs.export.account import Account, Failing, is_failed, lines_of, tests_of
 from repotrace.runs.export.blamed import evidence, headline, hunks
 from repotrace.runs.export.changes import LARGEST, Change, change_of
 from repotrace.runs.export.cutting import cut
@@ -250,7 +250,7 @@ class _Page:
         depth = "· " * min(line.depth, 4)
         files = ", ".join(line.files[:2])
         files += f" and {len(line.files) - 2} more" if len(line.files) > 2 else ""
-        files += f" +{line.lines_added} -{line.lines_removed}" if files else ""
+        files += lines_of(line) if files else ""
         cells = (
             mark,
             str(step.step_number),

@@ -16,7 +16,7 @@ from repotrace.records.run import (
     StepCommand,
     TestOutcome,
 )
-from repotrace.runs.export.account import Account, is_failed, tests_of
+from repotrace.runs.export.account import Account, is_failed, lines_of, tests_of
 from repotrace.runs.export.changes import LARGEST, change_of
 from repotrace.runs.export.cutting import cut
 from repotrace.runs.export.diff_table import diff_table
@@ -96,7 +96,8 @@ class StepPages:
             meta.append(element("span", one_line(step.status, 40), class_="chip"))
         facts = []
         if line.files:
-            facts.append(f"+{line.lines_added} -{line.lines_removed}")
+            count = f"{len(line.files)} file{'s' * (len(line.files) != 1)}"
+            facts.append(lines_of(line).strip() or count)
         if line.tokens:
             facts.append(f"{line.tokens:,} tokens")
         facts.append(self._account.took(step))

@@ -135,6 +135,7 @@ details > summary { cursor: pointer; }
 .reason { border-left: 3px solid var(--accent); padding: .1rem 0 .1rem .8rem; margin: .6rem 0;
   white-space: pre-wrap; }
 .fold { margin: .4rem 0; }
+.fold.plain { font-size: .87rem; }
 .fold > summary { color: var(--accent); font-size: .87rem; }
 .message { border: 1px solid var(--line); border-radius: 8px; margin: .4rem 0; overflow: hidden; }
 .message > .role { display: block; background: var(--sunk); padding: .15rem .8rem;
@@ -166,6 +167,7 @@ footer { color: var(--muted); font-size: .82rem; padding-top: 2.5rem; padding-bo
   main, header, footer { padding-left: .9rem; padding-right: .9rem; }
   header { padding-top: 1.4rem; }
   .d1, .d2, .d3, .d4 { margin-left: .7rem; }
+  .axis span:nth-child(even) { display: none; }
   .meta { margin-left: 0; padding-left: 2.2rem; flex: 0 0 100%; }
   dl.facts { grid-template-columns: 1fr; gap: 0; }
   dl.facts dd { margin-bottom: .4rem; }

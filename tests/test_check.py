@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_runs import PROJECT, TESTS, AgentRun, changes
+from agent_runs import PROJECT, QUICK, TESTS, AgentRun, changes
+from rich.console import Console
 from running import Shell
+
+from repotrace.records.blame import Blame, CheckedTest
+from repotrace.render.checks import check_view
+from repotrace.runs.blame import BlameOptions, blame_run
+from repotrace.runs.check import check_run
+
+
+def blamed(entry: CheckedTest) -> Blame:
+    assert entry.blame is not None
+    return entry.blame
 
 
 @pytest.fixture
@@ -174,10 +187,66 @@ def test_a_suite_that_is_killed(agent: AgentRun) -> None:
     agent.end()
     check = agent.check()
     messages = {one.test.rpartition("::")[2]: one.message for one in check.tests}
-    assert changes(check) == dict.fromkeys(["test_half", "test_none", "test_more"], "undecided")
+    not_reached = dict.fromkeys(["test_none", "test_more"], "undecided")
+    assert changes(check) == {"test_half": "broken"} | not_reached
     assert "as far as this: killed by SIGABRT" in messages["test_half"]
     assert messages["test_more"].startswith("not reached: killed by SIGABRT")
-    assert (check.exit_code, check.summary) == (2, "checked 1 of 4 · 0 broken · 3 undecided")
+    assert (check.exit_code, check.summary) == (1, "checked 2 of 4 · 1 broken · 2 undecided")
+    assert [step.number for step in blamed(check.tests[0]).steps] == [1]
+
+
+def test_a_test_that_does_not_end(agent: AgentRun) -> None:
+    agent.edit("money.py", "a + b", "b + a")
+    agent.edit("money.py", "    return a // 2", "    while a % 2:\n        pass\n    return a // 2")
+    agent.end()
+    testing = replace(agent.testing(), timeout=4)
+    check = check_run(agent.store, agent.run, testing=testing, blame=BlameOptions(QUICK))
+    not_reached = dict.fromkeys(["test_none", "test_more"], "undecided")
+    assert changes(check) == {"test_half": "broken"} | not_reached
+    assert [step.number for step in blamed(check.tests[0]).steps] == [2]
+
+    (found,) = blame_run(agent.store, agent.run, testing=testing, options=BlameOptions(QUICK))
+    assert (found.test, found.message) == ("tests/test_money.py::test_half", "timed out after 4 s")
+    assert [step.number for step in found.steps] == [2], "blame alone finds it as well"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("def half(a):", "def half(a)"), ("def half(a):", "import rounding\n\n\ndef half(a):")],
+)
+def test_code_that_cannot_be_imported_is_broken(tmp_path: Path, old: str, new: str) -> None:
+    """No test fails then; it is the change that keeps them from being collected."""
+    agent = AgentRun(Shell(tmp_path), PROJECT | {"rounding.py": ""})
+    agent.edit("money.py", "a + b", "b + a")
+    agent.write("rounding.py", None)
+    agent.edit("money.py", old, new)
+    agent.end()
+    check = agent.check()
+    assert set(changes(check).values()) == {"broken"}
+    assert {one.how for one in check.tests} == {"not-collected"}
+    assert {blamed(one).steps[0].number for one in check.tests} == {3}
+    assert (check.exit_code, check.summary) == (1, "checked 4 of 4 · 4 broken · 0 undecided")
+    view = io.StringIO()
+    Console(file=view, width=100).print(check_view(check))
+    assert view.getvalue().count("cannot be collected any more") == 4
+    assert view.getvalue().count("broken by  step 3") == 2, "once for each file"
+
+
+def test_a_package_that_is_not_installed_here_decides_nothing(agent: AgentRun) -> None:
+    agent.edit("money.py", "def half", "import package_of_nobody\n\n\ndef half")
+    agent.end()
+    check = agent.check()
+    assert set(changes(check).values()) == {"not-collected"}
+    assert check.tests[0].message == "package_of_nobody is not installed where the tests run"
+    assert (check.exit_code, check.undecided) == (2, 4)
+
+
+def test_where_nothing_passes_nothing_can_be_seen_to_break(agent: AgentRun) -> None:
+    agent.edit("money.py", "a + b", "b + a")
+    agent.end()
+    check = agent.check(command="sh -c 'echo no such thing; exit 3'")
+    assert (check.exit_code, check.summary) == (2, "checked 0 of 1 · 0 broken · 1 undecided")
+    assert "before and after, as all do" in check.tests[0].message
 
 
 def test_a_suite_that_cannot_start(agent: AgentRun) -> None:

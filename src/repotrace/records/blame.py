@@ -225,7 +225,10 @@ class CheckedTest(Record):
     message: str = ""
     """Why it fails, or what there is to know."""
     how: str = ""
-    """Of a hidden one: `deleted`, `newly-skipped`, `newly-xfailed`."""
+    """Of a hidden one: `deleted`, `newly-skipped`, `newly-xfailed`. Of a broken one whose file
+    cannot be imported any more: `not-collected`."""
+    stuck: bool = False
+    """Whether it is the first one that the suite at the end did not come past."""
     by_agent: str = "unknown"
     """Whether the run itself ran the test: yes, no, unknown."""
     agent_step: int | None = None

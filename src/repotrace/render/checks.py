@@ -71,17 +71,32 @@ def _kind(change: Change, entries: list[CheckedTest], check: Check) -> Iterator[
         yield Text(f"{titles[change]}: {len(entries)}", style=_STYLES[change])
         yield from _listed([entry.test for entry in entries])
         return
-    for entry in entries[:MANY]:
-        yield from _entry(entry, check)
+    shown = entries[:MANY]
+    for entry, following in zip(shown, [*shown[1:], None], strict=True):
+        if following is not None and _says_the_same(entry, following):
+            yield _head(entry)
+        else:
+            yield from _entry(entry, check)
     if len(entries) > MANY:
         yield Text(f"  … and {len(entries) - MANY} more like that", style="dim")
 
 
-def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
+def _says_the_same(one: CheckedTest, other: CheckedTest) -> bool:
+    """Whether all that there is to say of two tests is the same: their file cannot be imported."""
+    if one.blame is None or other.blame is None or one.blame.id != other.blame.id:
+        return False
+    return (words_of(one), agent_words(one)) == (words_of(other), agent_words(other))
+
+
+def _head(entry: CheckedTest) -> Text:
     head = Text(visible(entry.test), style=_STYLES.get(Change(entry.change), "bold"))
-    head.append(f"  {words_of(entry)}", style="not bold default")
-    yield head
-    if entry.message and (entry.blame is None or not entry.blame.breaks):
+    return head.append(f"  {words_of(entry)}", style="not bold default")
+
+
+def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
+    yield _head(entry)
+    told = entry.blame is not None and entry.blame.breaks
+    if entry.message and (not told or entry.change == Change.NOT_COLLECTED):
         yield Text(f"  message    {one_line(entry.message, 200)}")
     for sign, texts, style in (("-", entry.lost, "red"), ("+", entry.gained, "green")):
         for text in texts[:5]:
@@ -94,7 +109,7 @@ def _entry(entry: CheckedTest, check: Check) -> Iterator[RenderableType]:
         yield Facts([(Text(), Text(agent, style))], column=2)
     if entry.blame is not None:
         yield blame_facts(entry.blame)
-    elif entry.change in COUNTS_AS_BROKEN and check.run_id is not None:
+    elif (entry.change in COUNTS_AS_BROKEN or entry.stuck) and check.run_id is not None:
         yield Text(f"  next       repotrace blame {check.run_id} '{visible(entry.test)}'")
 
 

@@ -6,7 +6,7 @@ finding becomes a record with the evidence. See docs/blame.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from repotrace.blame import (
     Searcher,
     Subject,
 )
+from repotrace.errors import RepoTraceError
 from repotrace.outcomes import verdicts
 from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING, OutcomeOrigin, Run
@@ -233,10 +234,11 @@ class Blaming:
         return name not in names and any(one.startswith(f"{name}::") for one in names)
 
     def failing(self, below: str = "") -> list[str]:
-        """The tests that fail on the final state, and those that the run itself saw fail.
+        """The tests that fail on the final state, and those that the run itself saw fail; of tests
+        that do not come to their end, the one that they came to.
 
         `below`: of this file, folder or class only. Of a command that names no tests: itself, as
-        the empty text.
+        the empty text. Raises RepoTraceError if there are no tests, or none can be run.
         """
         if not self.bench.command.pytest:
             return [""]
@@ -254,7 +256,23 @@ class Blaming:
                 continue
             if any(seen.result in FAILING and "::" in test for seen in self.agent.of(test)):
                 found.append(test)
+        ended = execution.complete and execution.origin is not None
+        if not found and not (ended and results):
+            found = [self._stuck(execution, below, results)]
         return list(dict.fromkeys(found))
+
+    def _stuck(self, execution: Execution, below: str, reached: Collection[str]) -> str:
+        """The first test that was not reached by tests that did not come to their end."""
+        for one in (self._candidates[-1], self._candidates[0]):
+            collected = self.bench.collect(one.state_id, [below] if below else [])
+            stuck = next((test for test in collected if test not in reached), None)
+            if stuck is not None:
+                return stuck
+        why = execution.problem or observed(execution, below or "?").note
+        raise RepoTraceError(
+            f"No tests were run {self.sides.about}: {why or 'none were found'}.",
+            hint='Name what runs them: --test-cmd "…", or one test and --timeout.',
+        )
 
     def _one_of(self, collector: str) -> str:
         """A test of a file that cannot be collected; the file itself if none is known."""

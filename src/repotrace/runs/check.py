@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from repotrace.blame import Verdict
+from repotrace.blame import NAMING, Verdict
 from repotrace.config import workspace_for
 from repotrace.errors import RepoTraceError
-from repotrace.records.blame import COUNTS_AS_BROKEN, Blame, Change, Check, CheckedTest
+from repotrace.records.blame import (
+    COUNTS_AS_BROKEN,
+    COUNTS_AS_UNDECIDED,
+    Blame,
+    Change,
+    Check,
+    CheckedTest,
+)
 from repotrace.records.run import Run
 from repotrace.runs.blame import BlameOptions, Blaming
-from repotrace.runs.comparing import Say, check_sides, quiet
+from repotrace.runs.comparing import Say, check_sides, order_of, quiet
 from repotrace.runs.executions import Bench
 from repotrace.runs.sides import Sides, sides_of_commit, sides_of_run
 from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
@@ -28,6 +36,10 @@ _UNEXPLAINED = (Change.DELETED, Change.GONE, Change.SKIPPED, Change.XFAILED)
 """What is blamed only where the source of the test does not tell who did it."""
 
 type OnBench = Callable[[Bench, Sides], None]
+
+_SHORT = 20.0
+"""Seconds that a test may be left to hang, several times."""
+_NO_MODULE = re.compile(r"No module named '([^']+)'")
 
 _NOT_BROKEN = {
     Verdict.FLAKY: (Change.FLAKY, "it comes and goes"),
@@ -98,10 +110,11 @@ def _blamed(
         broken = entry.change in COUNTS_AS_BROKEN
         file = entry.test.partition("::")[0]
         hidden = entry.change in _UNEXPLAINED and entry.step is None and run is not None
-        if not broken and entry.change != Change.NOT_COLLECTED and not hidden:
+        stuck = entry.stuck and _is_quick(bench, entry)
+        if not broken and entry.change != Change.NOT_COLLECTED and not hidden and not stuck:
             entries.append(entry)
-        elif not broken and not hidden and file in by_file:
-            entries.append(entry.model_copy(update={"blame": by_file[file]}))
+        elif entry.change == Change.NOT_COLLECTED and file in by_file:
+            entries.append(_with_blame(entry, by_file[file], bench, sides))
         elif blamed >= BLAMED:
             entries.append(entry)
         else:
@@ -115,12 +128,17 @@ def _blamed(
             if found.named and broken:
                 known.add(_steps(found))
             by_file.setdefault(file, found)
-            entries.append(_with_blame(entry, found))
+            entries.append(_with_blame(entry, found, bench, sides))
     notes = check.notes
+    decided = sum(was.change in COUNTS_AS_UNDECIDED for was in check.tests) - sum(
+        one.change in COUNTS_AS_UNDECIDED for one in entries
+    )
     left = sum(one.blame is None for one in entries if one.change in COUNTS_AS_BROKEN)
     if left:
         notes = (*notes, f"{left} broken tests were not blamed; name them to repotrace blame")
-    return check.model_copy(update={"tests": tuple(entries), "notes": notes})
+    checked = check.checked + max(decided, 0)
+    entries.sort(key=order_of)
+    return check.model_copy(update={"tests": tuple(entries), "notes": notes, "checked": checked})
 
 
 def _steps(blame: Blame) -> tuple[int, ...]:
@@ -132,13 +150,40 @@ def _subject(entry: CheckedTest, bench: Bench) -> str:
     return "" if entry.test == bench.line() else entry.test
 
 
-def _with_blame(entry: CheckedTest, blame: Blame) -> CheckedTest:
+def _with_blame(entry: CheckedTest, blame: Blame, bench: Bench, sides: Sides) -> CheckedTest:
     update: dict[str, object] = {"blame": blame}
     other = _NOT_BROKEN.get(Verdict(blame.verdict)) if blame.verdict in _VERDICTS else None
     if other is not None and entry.change == Change.BROKEN:
         change, why = other
         update |= {"change": change, "message": f"{why}: {blame.reason}"}
+    elif blame.verdict in NAMING and entry.stuck:
+        update["change"] = Change.BROKEN
+    elif blame.verdict in NAMING and entry.change == Change.NOT_COLLECTED:
+        package = _not_installed(blame.message or entry.message, bench, sides)
+        if package is None:
+            update |= {"change": Change.BROKEN, "how": str(Change.NOT_COLLECTED)}
+        else:
+            update["message"] = f"{package} is not installed where the tests run"
     return entry.model_copy(update=update)
+
+
+def _not_installed(message: str, bench: Bench, sides: Sides) -> str | None:
+    """The package that an import failed for, if it is none of the project's own."""
+    match = _NO_MODULE.search(message)
+    if match is None:
+        return None
+    name = match[1].partition(".")[0]
+    folders = dict.fromkeys(["", "src/", f"{bench.command.project}/".lstrip("/")])
+    paths = [f"{folder}{path}" for folder in folders for path in (name, f"{name}.py")]
+    states = (sides.base_state, sides.final_state)
+    is_own = any(sides.has(state, path) for state in states for path in paths)
+    return None if is_own else name
+
+
+def _is_quick(bench: Bench, entry: CheckedTest) -> bool:
+    """Whether to find out what a suite did not come past takes no longer than one would wait."""
+    limit = bench.options.timeout
+    return "timed out" not in entry.message or (limit is not None and limit <= _SHORT)
 
 
 _VERDICTS = frozenset(Verdict)

@@ -51,7 +51,7 @@ def words_of(entry: CheckedTest) -> str:
     change = Change(entry.change)
     if change is Change.HIDDEN:
         return f"{_HOW.get(Change(entry.how), 'changed')}, and {WORDS[change]}"
-    words = WORDS[change]
+    words = WORDS[Change(entry.how) if entry.how else change]
     if entry.original is not None:
         verb = {"passed": "passes", "failed": "fails", "error": "fails"}
         told = verb.get(entry.original, entry.original)

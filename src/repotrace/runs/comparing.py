@@ -31,6 +31,11 @@ _ORDER = {change: number for number, change in enumerate(Change)}
 type Say = Callable[[str], None]
 
 
+def order_of(entry: CheckedTest) -> tuple[int, str]:
+    """What is broken comes first."""
+    return _ORDER.get(Change(entry.change), len(_ORDER)), entry.test
+
+
 def quiet(text: str) -> None:
     """Tells nobody."""
 
@@ -125,7 +130,7 @@ class _Checking:
                 if test == stuck and entry.change == Change.UNDECIDED and not final.ended:
                     ending = final.execution.command.ending
                     message = f"the suite came as far as this: {ending}"
-                    entry = entry.model_copy(update={"message": message})
+                    entry = entry.model_copy(update={"message": message, "stuck": True})
                 by_agent, step = self.agent.ran(test)
                 about = {
                     "by_agent": by_agent,
@@ -291,13 +296,15 @@ def check_sides(
     final.beside(base)
     entries = checking.with_originals(checking.compared(base, final))
     entries += checking.uncollected(base, final)
+    if base.tests and not any(result in PASSING for result in final.tests.values()):
+        entries = [_unproven(one) for one in entries]
     if base.tests and all(result in FAILING for result in base.tests.values()):
         checking.notes.append(
             "no test passed on the base; do the copies lack something? see: link, setup and env in"
             " [tool.repotrace.check]"
         )
     entries = [one.model_copy(update={"step": sides.step_of(one)}) for one in entries]
-    entries.sort(key=lambda one: (_ORDER.get(Change(one.change), 99), one.test))
+    entries.sort(key=order_of)
     every = dict.fromkeys([*base.tests, *final.tests])
     every = {test: None for test in every if test == bench.line() or checking._is_wanted(test)}
     undecided = {one.test for one in entries if one.change == Change.UNDECIDED}
@@ -316,6 +323,14 @@ def check_sides(
         notes=(*sides.notes, *checking.notes, *([bench.unseen] if bench.unseen else [])),
         created_at=datetime.now(UTC),
     )
+
+
+def _unproven(entry: CheckedTest) -> CheckedTest:
+    """Where no test passes on either side, nothing could have been seen to break."""
+    if entry.change != Change.FAILED_BEFORE:
+        return entry
+    message = f"it fails before and after, as all do: {entry.message}".removesuffix(": ")
+    return entry.model_copy(update={"change": Change.UNDECIDED, "message": message})
 
 
 def _nothing(bench: Bench, state: str) -> Execution:

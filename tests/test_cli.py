@@ -420,6 +420,15 @@ def test_git_bisect_finds_the_commit(repotrace: Shell) -> None:
     assert re.search(r"is the first bad commit[\s\S]*change 3", out)
 
 
+def test_a_difference_in_what_was_not_kept_is_told(repotrace: Shell) -> None:
+    (repotrace.cwd / "repotrace.toml").write_text("output_limit = 100\n")
+    (repotrace.cwd / "s.py").write_text("print('x' * 500 + '1' + 'x' * 500); raise SystemExit(1)\n")
+    name = saved(repotrace("capture", "python", "s.py"))
+    (repotrace.cwd / "s.py").write_text("print('x' * 500 + '2' + 'x' * 500); raise SystemExit(1)\n")
+    last = repotrace("replay", name).stdout.decode().splitlines()[-1]
+    assert last == "  stdout differs in what was not kept of it; see output_limit"
+
+
 def test_what_keeps_a_replay_from_answering_is_no_answer_to_git_bisect(repotrace: Shell) -> None:
     assert repotrace("replay", "--bisect").returncode == 125
     boom(repotrace)

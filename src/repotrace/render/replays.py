@@ -12,6 +12,7 @@ from rich.text import Text
 from repotrace.comparison import DiffLine, explain
 from repotrace.config import UserRule
 from repotrace.readable import one_line, readable
+from repotrace.records.command import CommandRun
 from repotrace.records.replay import CANNOT_RUN, ReplayResult, ReplaySummary
 from repotrace.report import (
     describe,
@@ -53,7 +54,7 @@ def differences_view(
         return None
     lines = explain(result.expected, result.observed, user_rules=user_rules, exact=exact)
     parts: list[RenderableType] = [
-        Text(f"  {one_line(difference)}")
+        Text(f"  {one_line(difference)}{_unseen(difference, result.expected)}")
         for difference in result.differences
         if not difference.endswith(" differs") or not lines
     ]
@@ -61,6 +62,12 @@ def differences_view(
     if len(lines) > MOST_LINES:
         parts.append(Text(f"  … {len(lines) - MOST_LINES} more lines", style="dim"))
     return Group(*parts) if parts else None
+
+
+def _unseen(difference: str, expected: CommandRun) -> str:
+    """That nobody can see where a stream differs of which the middle is not kept."""
+    stream = {"stdout differs": expected.stdout, "stderr differs": expected.stderr}.get(difference)
+    return " in what was not kept of it; see output_limit" if stream and stream.cut else ""
 
 
 def _diff_line(line: DiffLine) -> Text:

@@ -31,7 +31,7 @@ class Did(NamedTuple):
     after: str | None = None
     """Id of the content that it left in `path`."""
     command: str | None = None
-    exit_code: int = 0
+    exit_code: int | None = 0
     tests: dict[str, str] = {}  # noqa: RUF012
     read: str | None = None
 
@@ -52,7 +52,9 @@ def told(run: str, *steps: Did, workspace: str = "/w") -> Iterator[Event]:
         if step.read:
             yield event("file_read", number, **here, file_path=step.read)
         if step.command:
-            command = {"argv": step.command.split(), "exit_code": step.exit_code}
+            command: dict[str, Any] = {"argv": step.command.split()}
+            if step.exit_code is not None:
+                command["exit_code"] = step.exit_code
             yield event("command", number, **here, command=command)
         for node_id, outcome in step.tests.items():
             yield event("test", number, **here, node_id=node_id, outcome=outcome)
@@ -118,6 +120,12 @@ def test_the_first_step_that_differs_is_named(store: Store) -> None:
         (5, None, ()),
     ]
     assert found.divergence == 1
+
+
+def test_what_is_not_known_is_no_difference(store: Store) -> None:
+    told_nothing = Did("test", "run the tests", command="pytest -q", exit_code=None)
+    found = compared(store, (run_tests(x="failed"),), (told_nothing,))
+    assert rows(found) == [(1, 1, ())]
 
 
 def test_a_branch_is_compared_from_its_step_on(store: Store) -> None:

@@ -211,9 +211,10 @@ def _differences(a: StepLine, b: StepLine, old: _Steps, new: _Steps) -> Iterator
     if sorted(old.contents.get(a.id, ()), key=repr) != sorted(new.contents.get(b.id, ()), key=repr):
         yield "content"
     codes = [[command.exit_code for command in line.commands] for line in (a, b)]
-    if all(codes) and codes[0] != codes[1]:
+    known = all(code is not None for own in codes for code in own)
+    if all(codes) and known and codes[0] != codes[1]:
         yield "exit code"
-    if (a.tests, a.failing_tests) != (b.tests, b.failing_tests):
+    if a.tests and b.tests and (a.tests, a.failing_tests) != (b.tests, b.failing_tests):
         yield "tests"
 
 

@@ -68,11 +68,12 @@ def terminal(
     *arguments: str,
     size: tuple[int, int] = (24, 80),
     env: dict[str, str] | None = None,
+    program: tuple[str, ...] = ("-m", "repotrace"),
 ) -> Iterator[Terminal]:
     leader, follower = os.openpty()
     termios.tcsetwinsize(follower, size)
     process = subprocess.Popen(
-        [sys.executable, "-m", "repotrace", *arguments],
+        [sys.executable, *program, *arguments],
         cwd=shell.cwd,
         env=clean_environment(shell.home, {"TERM": "xterm-256color"} | (env or {})),
         stdin=follower,
@@ -147,6 +148,33 @@ def test_a_terminal_is_given_back_when_the_screen_is_ended(repotrace: Shell) -> 
         assert shown.end() == 128 + signal.SIGTERM
     assert LEAVES in shown.seen
     assert b"Traceback" not in shown.seen
+
+
+BROKEN_PLAYER = """
+import sys
+from repotrace.read.playing import PlayedRun
+from repotrace.cli.app import main
+
+class Broken(PlayedRun):
+    def line(self, place):
+        if place:
+            raise ValueError("a bug")
+        return super().line(place)
+
+import repotrace.read.playing
+repotrace.read.playing.PlayedRun = Broken
+sys.exit(main())
+"""
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_bug_of_ours_gives_the_terminal_back_and_is_said_on_one_line(repotrace: Shell) -> None:
+    with terminal(repotrace, "play", program=("-c", BROKEN_PLAYER)) as shown:
+        assert shown.end() == 3
+    after = shown.seen.rpartition(LEAVES)[2].decode()
+    assert "repotrace: this is a bug in RepoTrace (ValueError)" in after
+    assert "Traceback" not in after
+    assert after.count("\n") < 4
 
 
 @pytest.mark.usefixtures("recorded")

@@ -152,7 +152,14 @@ class PlayedRun:
     def view(self, place: int) -> StepView:
         """All of a step but its tests, which are `tests`; its long texts are loaded when they
         are read."""
-        step = self.store.runs.step(self.run.id, self.outline(place).id)
+        outline = self.outline(place)
+        try:
+            step = self.store.runs.step(self.run.id, outline.id)
+        except RunNotFound as error:
+            raise RunNotFound(
+                f"Step {outline.number} of run {self.run.id} is no longer there.",
+                hint="The run was deleted or taken in anew meanwhile; q leaves.",
+            ) from error
         with self._lock, self.store.runs.overview() as overview:
             if overview is None:
                 raise RunNotFound(f"Run {self.run.id} is gone.")

@@ -20,6 +20,8 @@ def play_run(run: PlayedRun, options: PlayOptions) -> int:
     app = PlayApp(run, options)
     spare_what_stays()
     app.run()
+    if app.failure is not None:
+        raise app.failure
     return app.return_code or 0
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Sequence
 from threading import Event
 from typing import ClassVar
 
 from textual import work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Key, Resize
-from textual.filter import LineFilter
 from textual.strip import Strip
 
 from repotrace.errors import RepoTraceError
@@ -24,12 +22,13 @@ from repotrace.render.blocks import fixed, segments
 from repotrace.render.diffs import Line, Span
 from repotrace.render.play import problem, run_title
 from repotrace.runs.restore import state_of_step
+from repotrace.tui.app import CarefulApp
 from repotrace.tui.bars import LineBar, Prompt, TabBar
 from repotrace.tui.file_tree import FileTree
 from repotrace.tui.help import HelpScreen
 from repotrace.tui.keys import BINDINGS, FINDING, HINT, keys_line
 from repotrace.tui.lines_view import LinesView
-from repotrace.tui.looks import DARK, LAYOUT, LIGHT, READABLE_GREYS
+from repotrace.tui.looks import LAYOUT
 from repotrace.tui.options import PlayOptions
 from repotrace.tui.restoring import proposed, restored
 from repotrace.tui.searching import Search, tell_of
@@ -55,7 +54,7 @@ _AGAIN = 1.0
 """Seconds between two looks at a run that is followed."""
 
 
-class PlayApp(App[None]):
+class PlayApp(CarefulApp):
     """Steps through a recorded run. Nothing is executed."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -82,11 +81,6 @@ class PlayApp(App[None]):
         self.search: Search | None = None
         """What was searched for last."""
         self._sought: list[str] = []
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """In greys that can be read, where no colours are wanted."""
-        filters = super().get_line_filters()
-        return [*filters, READABLE_GREYS] if self.no_color else filters
 
     # --- Layout -------------------------------------------------------------------------------
 
@@ -139,10 +133,7 @@ class PlayApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin with the wanted step."""
-        if not self.is_headless:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+        self.leave_when_told()
         self._see_marks()
         wanted = self.options.step
         place = self.played.place(wanted) if wanted is not None else 0
@@ -516,14 +507,6 @@ class PlayApp(App[None]):
         command = command_for(self.played, self.wanted, self.options.command)
         self.copy_to_clipboard(command)
         self.say([Span("copied: "), Span(one_line(command), "bold")])
-
-    def action_colours(self) -> None:
-        """Dark on light, or light on dark."""
-        self.theme = LIGHT if self.current_theme.dark else DARK
-
-    def action_interrupt(self) -> None:
-        """Leave, whatever is being asked."""
-        self.exit()
 
     def action_help(self) -> None:
         """What the keys do."""

@@ -139,8 +139,10 @@ def test_no_process_is_started_where_the_variable_is_not_set(repotrace: Shell) -
     (repotrace.cwd / "repotrace.toml").unlink()
     inline = "[tool.repotrace]\nalerts = { 'notify'='env:TEAM_HOOK' }\n"
     (repotrace.cwd / "pyproject.toml").write_text(inline)
-    assert is_posting_wanted(repotrace.cwd, {"TEAM_HOOK": "x"})
-    assert not is_posting_wanted(repotrace.cwd, {"TEAM": "x"})
+    below = repotrace.cwd / "below"
+    below.mkdir()
+    assert is_posting_wanted(below, {"TEAM_HOOK": "x"})
+    assert not is_posting_wanted(below, {"TEAM": "x"})
 
 
 def test_a_program_is_not_held_up_by_who_posts(repotrace: Shell, hook: Webhook) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,11 @@ LOCK = "ended.lock"
 """The file in the home that a process holds as long as it gathers runs that have ended."""
 
 _NAMED = re.compile(rb"""notify["']?\s*=\s*["']env:(\w+)["']""", re.ASCII)
-_OWN, _SHARED = "repotrace.toml", "pyproject.toml"
+_SETTINGS = ("repotrace.toml", "pyproject.toml")
+_VALID_FOR = 2.0
+"""Seconds after which settings are read again."""
+
+_known: dict[Path, tuple[float, list[str]]] = {}
 
 
 def is_posting_wanted(folder: Path | None, environ: Mapping[str, str]) -> bool:
@@ -33,14 +38,26 @@ def is_posting_wanted(folder: Path | None, environ: Mapping[str, str]) -> bool:
     """
     if environ.get(ADDRESS_VARIABLE):
         return True
-    for each in () if folder is None else project_folders(folder, environ):
-        for name in (_OWN, _SHARED):
+    return folder is not None and any(map(environ.get, _variables(folder, environ)))
+
+
+def _variables(folder: Path, environ: Mapping[str, str]) -> list[str]:
+    """The variables that settings name; a service may end a run every millisecond."""
+    now = time.monotonic()
+    known = _known.get(folder)
+    if known is not None and now - known[0] < _VALID_FOR:
+        return known[1]
+    found: list[str] = []
+    for each in project_folders(folder, environ):
+        for name in _SETTINGS:
             path = each / name
             with suppress(OSError):
                 text = path.read_bytes() if path.is_file() else b""
-                if any(environ.get(variable.decode()) for variable in _NAMED.findall(text)):
-                    return True
-    return False
+                found += [variable.decode() for variable in _NAMED.findall(text)]
+    if len(_known) > 1000:
+        _known.clear()
+    _known[folder] = (now, found)
+    return found
 
 
 def follow_up(home: Path, run_id: str, environ: Mapping[str, str]) -> None:

@@ -31,6 +31,7 @@ def told(
     steps: int = 1,
     model: str = "m",
     tags: tuple[str, ...] = (),
+    calls: int = 0,
     **facts: Any,
 ) -> Iterator[Event]:
     """A run whose test has the `outcomes`, one letter each, a change of a file before each."""
@@ -44,6 +45,8 @@ def told(
     if tokens:
         usage = {"tokens_used": tokens, "input_tokens": tokens, "cost_usd": cost, "model": model}
         yield event("llm", start + 1, run=name, step_id="s0", **usage)
+    for _ in range(calls):  # of which nothing is told
+        yield event("llm", start + 1, run=name, step_id="s0", model=model)
     for number, letter in enumerate(outcomes):
         at = start + 2 + 2 * number
         change: dict[str, Any] = {"operation_type": "edit", "file_path": f"f{number}.py"}
@@ -110,6 +113,31 @@ def test_only_tasks_with_tests_count_for_a_fix(store: Store) -> None:
     assert (whole.tokens_per_fix, whole.unpriced_per_fix) == ((1300 + 100 + 800) / 2, 3)
     shown = ["".join(span.text for span in line) for line in stats(run_stats(store), width=200)]
     assert next(line for line in shown if line.endswith("aider")).split()[-2:] == ["$?", "aider"]
+
+
+def test_tokens_that_nobody_tells_are_not_none(store: Store) -> None:
+    runs = (
+        told("ra", "P", tokens=1000, agent="codex", task="Fix it"),
+        told("rb", "P", tokens=3000, agent="codex", task="Fix it"),
+        told("rc", "P", calls=2, agent="codex", task="Fix it"),
+        told("rd", "P", calls=1, agent="swe-agent", task="Fix it"),
+        told("re", "P", agent="make", task="Fix it"),
+    )
+    for events in runs:
+        store.runs.add_events(events)
+    groups = by_name(run_stats(store).groups)
+    codex, untold, make = groups["codex"], groups["swe-agent"], groups["make"]
+    assert codex.tokens == Spread(median=2000, low=1500, high=2500)
+    assert (codex.untold_runs, codex.untold_per_fix) == (1, 1)
+    assert codex.tokens_per_fix == pytest.approx(4000 / 3)
+    assert (untold.tokens, untold.tokens_per_fix, untold.cost_per_fix_usd) == (None, None, None)
+    assert (make.tokens, make.tokens_per_fix, make.untold_runs) == (
+        Spread(median=0, low=0, high=0),
+        0,
+        0,
+    )
+    shown = ["".join(span.text for span in line) for line in stats(run_stats(store), width=200)]
+    assert any("1.3k + ?" in line and line.endswith("codex") for line in shown)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132])

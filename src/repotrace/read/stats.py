@@ -56,6 +56,9 @@ def _group(name: str | None, runs: Sequence[Run], tested: Set[str]) -> StatsGrou
     tried = [run for run in runs if _task(run) in tested]
     paid = sum((run.totals.cost_usd for run in tried), Decimal(0))
     unpriced = sum(run.totals.unpriced_calls for run in tried)
+    used = sum(run.totals.tokens_used for run in tried)
+    untold = sum(map(_is_untold, tried))
+    told = [run.totals.tokens_used for run in runs if not _is_untold(run)]
     durations = [seconds for run in runs if (seconds := duration_of(run)) is not None]
     return StatsGroup(
         name=name,
@@ -66,12 +69,14 @@ def _group(name: str | None, runs: Sequence[Run], tested: Set[str]) -> StatsGrou
         success_rate=passed / (passed + failed) if passed + failed else None,
         steps=_spread(run.totals.steps for run in runs),
         retries=_spread(run.totals.retries for run in runs),
-        tokens=_spread(run.totals.tokens_used for run in runs),
+        tokens=_spread(told) if told else None,
+        untold_runs=len(runs) - len(told),
         duration=_spread(durations) if durations else None,
         total_tokens=tokens,
         total_cost_usd=cost,
         unpriced_calls=sum(run.totals.unpriced_calls for run in runs),
-        tokens_per_fix=sum(run.totals.tokens_used for run in tried) / passed if passed else None,
+        tokens_per_fix=used / passed if passed and (used or not untold) else None,
+        untold_per_fix=untold,
         cost_per_fix_usd=paid / passed if passed and (paid or not unpriced) else None,
         unpriced_per_fix=unpriced,
     )
@@ -80,6 +85,11 @@ def _group(name: str | None, runs: Sequence[Run], tested: Set[str]) -> StatsGrou
 def _task(run: Run) -> str:
     """What the run was about: a run without a task is about itself."""
     return run.task_id or _first_line(run.task) or f"run {run.id}"
+
+
+def _is_untold(run: Run) -> bool:
+    """Whether models were asked, and nobody tells of tokens: no answer takes none."""
+    return bool(run.totals.llm_calls) and not run.totals.tokens_used
 
 
 def _has_tests(run: Run) -> bool:

@@ -487,7 +487,10 @@ class StatsGroup(Part):
     """`passed` among those that say; None where none does."""
     steps: Spread
     retries: Spread
-    tokens: Spread
+    tokens: Spread | None = None
+    """Of the runs that tell them; None where none does."""
+    untold_runs: int = 0
+    """Runs with model calls whose tokens nobody tells."""
     duration: Spread | None = None
     """Seconds; None where no run has ended."""
     total_tokens: int = 0
@@ -496,7 +499,9 @@ class StatsGroup(Part):
     unpriced_calls: int = 0
     tokens_per_fix: float | None = None
     """All tokens of the runs on tasks with tests, those of failed runs included, for each run that
-    passed; None without one."""
+    passed; None without one, and where none are told."""
+    untold_per_fix: int = 0
+    """Those of these runs whose tokens nobody tells."""
     cost_per_fix_usd: Decimal | None = None
     """The same of their cost; also None where none of it is known."""
     unpriced_per_fix: int = 0

@@ -73,7 +73,7 @@ def _figures(view: RunComparison) -> Iterator[list[tuple[str, str]]]:
         "retries": [str(run.totals.retries) for run in runs],
         "files": [_changed(run) for run in runs],
         "calls": [str(run.totals.llm_calls) for run in runs],
-        "tokens": [tokens_of(run.totals.tokens_used) for run in runs],
+        "tokens": list(map(_tokens_of, runs)),
         "  input": [tokens_of(run.totals.input_tokens) for run in runs],
         "  from cache": [tokens_of(run.totals.cache_read_tokens) for run in runs],
         "  to cache": [tokens_of(run.totals.cache_write_tokens) for run in runs],
@@ -88,9 +88,14 @@ def _figures(view: RunComparison) -> Iterator[list[tuple[str, str]]]:
             yield [(name, "dim"), *((value, style) for value in values)]
 
 
+def _tokens_of(run: RunLine) -> str:
+    used = run.totals.tokens_used
+    return tokens_of(used) if used or not run.totals.llm_calls else ""
+
+
 def _cost_of(run: RunLine) -> str:
     totals = run.totals
-    is_told = totals.llm_calls or totals.cost_usd
+    is_told = totals.tokens_used or totals.cost_usd
     return cost_of(totals.cost_usd, totals.unpriced_calls) if is_told else ""
 
 

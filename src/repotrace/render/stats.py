@@ -112,12 +112,22 @@ def _row(group: StatsGroup, name: str | None, *, spread: bool) -> list[_Cell]:
         (bar(rate or 0, pad=True), "green"),
         (_spread(group.steps, whole=spread), ""),
         (_spread(group.retries, whole=spread), ""),
-        (_spread(group.tokens, whole=spread, tokens=True) if group.total_tokens else "", ""),
+        (_tokens(group, spread), ""),
         ("" if group.duration is None else seconds(group.duration.median), ""),
-        (tokens_of(round(per_fix)) if per_fix else "", ""),
+        (_with_doubt(tokens_of(round(per_fix)), group.untold_per_fix) if per_fix else "", ""),
         (_cost_per_fix(group), ""),
         (name or phrase(group.name or "") or "(none)", "bold" if name else "cyan"),
     ]
+
+
+def _tokens(group: StatsGroup, spread: bool) -> str:
+    if group.tokens is None or not group.total_tokens:
+        return ""
+    return _spread(group.tokens, whole=spread, tokens=True)
+
+
+def _with_doubt(shown: str, untold: int) -> str:
+    return f"{shown} + ?" if untold else shown
 
 
 def _cost_per_fix(group: StatsGroup) -> str:

@@ -469,6 +469,8 @@ def test_any_other_word_brings_up_the_help(session: ReplaySession) -> None:
     for word in ("h", "?", "help", "xyz", "n2"):
         page = typed(session, word, "q")
         assert "  j N       jump to step N\n" in page
+        assert ("is none of these" in page) is (word in ("xyz", "n2"))
+    assert "there is no step 9999" in typed(session, "j " + "9" * 5_000, "q")
     assert session.current_position == 1
 
 

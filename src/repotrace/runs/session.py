@@ -31,6 +31,9 @@ from repotrace.runs.step_text import (
 
 _DIFF_SHOWN = 40
 """Lines of a file's diff that are shown with its step; `f` shows all."""
+_DIGITS = 12
+"""Of the longest number that is looked for."""
+
 _HELP = (
     ("n", "next step; so does an empty line"),
     ("p", "previous step"),
@@ -229,8 +232,14 @@ class _Console:
                 self._say(titled("error", self._step.error))
             case "m" | "model":
                 self._calls()
+            case "h" | "help" | "?":
+                self._help()
             case _:
-                self._say(f"  {command:<9} {meaning}" for command, meaning in _HELP)
+                self._say([f"{one_line(word, 30)} is none of these:"])
+                self._help()
+
+    def _help(self) -> None:
+        self._say(f"  {command:<9} {meaning}" for command, meaning in _HELP)
 
     def show(self) -> None:
         """The current step."""
@@ -265,12 +274,12 @@ class _Console:
             self.show()
 
     def _jump(self, rest: str) -> None:
-        number = int(rest) if rest.isdecimal() else None
-        if number is None:
+        if not rest.isdecimal():
             self._say(["say a number: j 3"])
-        elif self._session.jump(number) is None:
+        elif len(rest) > _DIGITS or self._session.jump(int(rest)) is None:
             numbers = [step.step_number for step in self._session.list_steps()]
-            self._say([f"there is no step {number}; they go from {numbers[0]} to {numbers[-1]}"])
+            ends = f"they go from {numbers[0]} to {numbers[-1]}"
+            self._say([f"there is no step {one_line(rest, 20)}; {ends}"])
         else:
             self.show()
 

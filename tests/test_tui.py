@@ -405,6 +405,7 @@ def test_tabs_are_reached_by_arrows_and_numbers(recorded: Recorded) -> None:
         assert screen.app.tab == "Tests"
         await screen.press("7")
         assert screen.app.tab == "Tests"
+        assert screen.foot == f" which step broke a test is told by repotrace blame {RUN}"
 
     play(recorded.store, script)
 

@@ -289,6 +289,9 @@ class PlayApp(CarefulApp):
         """To a tab by its place."""
         if number <= len(self.tabs):
             self.action_tab(self.tabs[number - 1])
+        elif not self._has_blame and number == len(self.tabs) + 1:
+            asked = f"{self.options.command} blame {self.played.run.id}"
+            self.say([Span(" which step broke a test is told by "), Span(asked, "bold")])
 
     def action_turn(self, by: int) -> None:
         """To the next tab, or the one before."""

@@ -16,7 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+from textual.worker import WorkerCancelled
 
 from repotrace.read.playing import PlayedRun
 from repotrace.storage import Store
@@ -36,6 +39,8 @@ SCREENS: dict[str, tuple[tuple[int, int], str]] = {
     "output": ((120, 32), "j10\n5"),
     "tests": ((120, 32), "j10\n6"),
     "blame": ((120, 32), "j8\n7"),
+    "search": ((120, 24), "/leap\n.."),
+    "light": ((120, 24), "j12\nc"),
     "list": ((120, 20), "l"),
     "help": ((80, 24), "?"),
 }
@@ -70,7 +75,8 @@ async def picture(store: Store, size: tuple[int, int], keys: str) -> str:
                 await pilot.press({"\n": "enter", "?": "question_mark"}.get(key, key))
             for _ in range(2):
                 await pilot.pause(0.1)
-                await app.workers.wait_for_complete()
+                with suppress(WorkerCancelled):  # something else was to be shown meanwhile
+                    await app.workers.wait_for_complete()
             await pilot.pause(0.1)
         svg = app.export_screenshot(title="repotrace play")
     return _FONTS.sub("", svg).replace("Fira Code", "DejaVu Sans Mono")

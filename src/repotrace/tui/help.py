@@ -10,7 +10,7 @@ from textual.screen import ModalScreen
 
 from repotrace.render.blocks import fixed
 from repotrace.render.diffs import Line, Span
-from repotrace.tui.keys import KEYS
+from repotrace.tui.keys import KEYS, SIGNS
 from repotrace.tui.lines_view import LinesView
 
 
@@ -48,6 +48,4 @@ def _lines() -> Iterator[Line]:
     for keys, meaning in KEYS:
         yield [Span(f"{keys:<7}", "bold"), Span(meaning)]
     yield []
-    yield [
-        Span("✗ failed  ! interrupted  … running  ↻2 retry  ◆ marked  ⚑ blamed  ┬ branch", "dim")
-    ]
+    yield [part for sign, word in SIGNS for part in (Span(sign, "bold"), Span(f" {word} ", "dim"))]

@@ -66,6 +66,13 @@ KEYS = (
 """Each key, or a pair of keys, with its meaning."""
 
 
+SIGNS = (
+    ("✗", "failed"), ("!", "interrupted"), ("…", "running"), ("↻2", "retry"), ("◆", "marked"),
+    ("⚑", "blamed"), ("┬", "branch"),
+)  # fmt: skip
+"""What stands before steps in the list."""
+
+
 def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Line:
     """Keys with what they do, on one line; where there is no room, the last ones but two go."""
     shown = list(keys)

@@ -15,6 +15,7 @@ from stepping import Recorded
 
 from repotrace.errors import RepoTraceError, RunNotFound
 from repotrace.generator import write_test
+from repotrace.records.bug import BugReport
 from repotrace.records.command import CommandRun, CommandSpec, Output
 from repotrace.records.trace import command_run_of
 from repotrace.redact import Redactor
@@ -183,6 +184,14 @@ def test_a_test_that_passes_by_itself_is_kept_with_its_command(tmp_path: Path) -
     assert not done.alone
     assert done.doubts == ("by itself, on the same files, the test passes",)
     assert command_run_of(done.stored.report).argv == ("python", "-m", "pytest", "-q")
+
+
+def test_the_report_is_the_latest_one(project: Project) -> None:
+    project.run_command("false")
+    other = BugReport(id="other", title="made after the command had failed")
+    project.store.reports.save(other)
+    done = project.report()
+    assert project.store.resolve("latest") == done.stored.report.id
 
 
 def test_a_run_of_tests_that_nobody_heard_is_reported_by_a_test_of_it(project: Project) -> None:

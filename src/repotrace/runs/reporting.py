@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -381,7 +382,8 @@ def _report(
     facts = host_facts("/", {}, None)
     trace = trace_of(command, {name: facts[name] for name in _HOST})
     origin: dict[str, Any] = {"run_id": run.id, "step_number": failure.step.step_number}
-    more: dict[str, Any] = {}
+    # Now, not when it failed: whoever makes a report goes on with `latest`.
+    more: dict[str, Any] = {"created_at": datetime.now(UTC)}
     if failure.test is not None:
         origin |= {"test": printable(failure.test.node_id), "alone": alone}
         more["title"] = f"Test failed: {printable(failure.test.node_id)}"

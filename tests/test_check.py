@@ -17,11 +17,18 @@ from repotrace.records.blame import Blame, CheckedTest
 from repotrace.render.checks import check_view
 from repotrace.runs.blame import BlameOptions, blame_run
 from repotrace.runs.check import check_run
+from repotrace.storage.memo import Execution
 
 
 def blamed(entry: CheckedTest) -> Blame:
     assert entry.blame is not None
     return entry.blame
+
+
+def executed(agent: AgentRun, blame: Blame) -> list[Execution]:
+    """What a verdict rests on."""
+    known = {one.id: one for one in agent.store.memo.executions()}
+    return [known[one.source] for one in blame.evidence]
 
 
 @pytest.fixture
@@ -208,6 +215,27 @@ def test_a_test_that_does_not_end(agent: AgentRun) -> None:
     (found,) = blame_run(agent.store, agent.run, testing=testing, options=BlameOptions(QUICK))
     assert (found.test, found.message) == ("tests/test_money.py::test_half", "timed out after 4 s")
     assert [step.number for step in found.steps] == [2], "blame alone finds it as well"
+
+
+def test_a_break_that_shows_only_after_other_tests(tmp_path: Path) -> None:
+    files = {
+        "store.py": "kept = {}\n\n\ndef put(key):\n    kept[key] = 1\n",
+        "tests/test_a.py": "from store import put\n\n\ndef test_put():\n    put('a')\n",
+        "tests/test_b.py": "from store import kept\n\n\ndef test_b(): assert 'c' not in kept\n",
+    }
+    agent = AgentRun(Shell(tmp_path), PROJECT | files)
+    agent.edit("money.py", "a + b", "b + a")
+    agent.edit("store.py", "kept[key] = 1", "kept[key] = kept['c'] = 1")
+    agent.end()
+    check = agent.check()
+    assert changes(check) == {"test_b": "broken"}
+    found = blamed(check.tests[0])
+    assert [step.number for step in found.steps] == [2]
+    assert found.notes[-1] == "it passes alone: it was executed with all other tests"
+    assert all(one.command_line.endswith("errors") for one in executed(agent, found)), "all tests"
+
+    again = agent.blame("tests/test_b.py::test_b", plan=QUICK)
+    assert again.steps == found.steps, "since it is known that it fails with the others"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from repotrace.blame import (
     Purpose,
     Searcher,
     Subject,
+    Verdict,
 )
 from repotrace.errors import RepoTraceError
 from repotrace.outcomes import verdicts
@@ -47,6 +48,10 @@ LONGEST = 600.0
 LEAST_TIME = 60.0
 PATIENCE = 10
 """After that it may take so many times as long as when it passed, or `LEAST_TIME`."""
+
+
+_TOGETHER = 30.0
+"""Seconds that all tests may take to be executed for the sake of one."""
 
 
 class Moment(NamedTuple):
@@ -141,13 +146,44 @@ class Blaming:
     def blame(self, test: str, plan: Plan | None = None) -> Blame:
         """What broke the test; empty: the command as a whole. `plan`: another one than usual.
 
+        One that passes alone, and failed when all were run, is executed with all the others.
+
         Raises KeyboardInterrupt when it is interrupted; what was executed is kept.
         """
+        found = self._found(test, plan, self.selection(test))
+        if found.verdict == Verdict.NOT_REPRODUCIBLE and self._fails_with_others(test):
+            together = self._found(test, plan, ())
+            if together.verdict != Verdict.NOT_REPRODUCIBLE:
+                notes = (*together.notes, "it passes alone: it was executed with all other tests")
+                found = together.model_copy(update={"notes": notes})
+        self.bench.store.memo.keep_verdict(
+            KeptVerdict(
+                found.id,
+                found.run_id,
+                test,
+                found.verdict,
+                found.created_at,
+                found.model_dump(mode="json"),
+            )
+        )
+        return found
+
+    def _fails_with_others(self, test: str) -> bool:
+        """Whether a run of all tests on the final state is known in which it failed, and did not
+        take too long to be repeated."""
+        if not self.selection(test):
+            return False
+        known = self.bench.known(Subject(self._candidates[-1].state_id))
+        return any(
+            observed(one, test).kind is Kind.FAILED and (one.duration or 0.0) <= _TOGETHER
+            for one in known
+        )
+
+    def _found(self, test: str, plan: Plan | None, selection: Sequence[str]) -> Blame:
         sightings = self.agent.of(test)
         end = self._until(test, sightings)
         candidates = self._candidates[: end + 1]
         tests = candidates[0 if self.options.original_tests else -1].state_id
-        selection = self.selection(test)
         memo = StoredMemo(self.bench, selection, test)
         searcher = Searcher(
             candidates,
@@ -173,18 +209,7 @@ class Blaming:
             selection=selection,
             sightings=sightings,
         )
-        found = blame_of(test, searcher, account)
-        self.bench.store.memo.keep_verdict(
-            KeptVerdict(
-                found.id,
-                found.run_id,
-                test,
-                found.verdict,
-                found.created_at,
-                found.model_dump(mode="json"),
-            )
-        )
-        return found
+        return blame_of(test, searcher, account)
 
     def selection(self, test: str) -> tuple[str, ...]:
         """What the command is given to run just this test."""

@@ -124,9 +124,10 @@ def test_an_interrupt_says_what_is_kept(agent: AgentRun, count: int) -> None:
         f"if [ $(wc -l < '{seen}') -eq {count} ]; then kill -INT $PPID; sleep 30; fi\n"
         "grep -q 'a // 2' money.py\n"
     )
-    done = agent.shell("check", "--test-cmd", f"sh '{stub}'")
-    assert done.returncode == 130, done.stderr
-    said = done.stderr.decode().splitlines()[-1]
+    process = agent.shell.start("check", "--test-cmd", f"sh '{stub}'")
+    told = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130, told
+    said = told.splitlines()[-1]
     assert said == "interrupted" + ("; what was executed for blame is kept" if count > 3 else "")
 
 

@@ -6,6 +6,7 @@ Nothing that was recorded can act in it: see `repotrace.markdown`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from repotrace import markdown as md
@@ -155,7 +156,7 @@ class _Page:
     def _verdict(self, blame: Blame, room: _Room) -> Iterator[str]:
         about = md.code_span(one_line(blame.test or blame.command, room.cell * 2))
         yield f"- {about} — {md.inline(one_line(headline(blame), room.cell * 3))}"
-        for sentence in evidence(blame):
+        for sentence in islice(evidence(blame), room.items * 4):
             yield f"  - {md.inline(one_line(sentence, room.cell * 3))}"
         lines: list[str] = []
         for hunk in hunks(blame):

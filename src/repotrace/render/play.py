@@ -36,10 +36,10 @@ from repotrace.render.runs_layout import (
     captured_part,
     count,
     fit,
-    fit_end,
     indented,
     lines_of,
     phrase,
+    shortened,
     time_of,
     tokens_of,
 )
@@ -65,9 +65,6 @@ ONE_ROW = 88
 
 FIGURES = frozenset({"lines", "tokens", "tests"})
 """Columns of the one row that a run may have nothing for."""
-
-_PATH = 12
-"""Cells that are left of a path at least, where its beginning is cut off."""
 
 _MARKS = {
     "completed": ("✓", "green"),
@@ -126,7 +123,7 @@ def step_rows(
         margin = 1 + digits + 3 + 2 * min(step.depth, 6)
         below = _below(step, width - margin)
         return [
-            [*head, Span(_shortened(text, max(width - used, 1)).rstrip(), title_style)],
+            [*head, Span(shortened(text, max(width - used, 1)).rstrip(), title_style)],
             [Span(" " * margin), Span(fit(below, max(width - margin, 1)).rstrip(), "dim")],
         ]
     took, changed, tests = _figures(step)
@@ -141,7 +138,7 @@ def step_rows(
     room = max(width - used - cell_len(tail) - 2, 1)
     tail_style = "red" if failing else "dim"
     return [
-        [*head, Span(fit(_shortened(text, room), room), title_style), Span(f"  {tail}", tail_style)]
+        [*head, Span(fit(shortened(text, room), room), title_style), Span(f"  {tail}", tail_style)]
     ]
 
 
@@ -155,15 +152,6 @@ def _below(step: StepLine, width: int) -> str:
         tests = f"{step.tests.failing} failed" if step.tests.failing else tests
         below = " · ".join(filter(None, [took, changed, tests]))
     return below
-
-
-def _shortened(text: str, width: int) -> str:
-    """`text` in at most `width` cells; a path in it loses its beginning, not its end."""
-    path = max(text.split(" "), key=len)
-    room = width - cell_len(text) + cell_len(path)
-    if cell_len(text) > width and "/" in path and room >= _PATH:
-        return text.replace(path, fit_end(path, room), 1)
-    return fit(text, width).rstrip() if cell_len(text) > width else text
 
 
 def _figures(step: StepLine) -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ from repotrace.render.runs_layout import (
     fit_end,
     known_lines,
     phrase,
+    shortened,
     status_word,
     time_of,
     tokens_of,
@@ -366,7 +367,8 @@ def _first(step: StepLine, widths: _Widths, width: int) -> Line:
     room = width - used - (len(took) + 2 if took else 0)
     if width >= WIDE:
         return [*head, Span(title), Span(f"  {took}" if took else "", "dim")]
-    shown = fit(title, max(room, 10))
+    room = max(room, 4)
+    shown = fit(shortened(title, room), room)
     if not took:
         return [*head, Span(shown.rstrip())]
     return [*head, Span(shown), Span(f"  {took}", "dim")]

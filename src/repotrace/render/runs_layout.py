@@ -294,11 +294,24 @@ def wrapped(text: str, width: int) -> list[str]:
     return [*rows, row]
 
 
+_PATH = 12
+"""Cells that are left of a path at least, where its beginning is cut off."""
+
+
 def fit_end(text: str, width: int) -> str:
     """The end of `text` in `width` cells at most, with `…` where it was cut."""
     while cell_len(text) > width:
         text = "…" + text[2 if text.startswith("…") else 1 :]
     return text
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` in at most `width` cells; a path in it loses its beginning, not its end."""
+    path = max(text.split(" "), key=len)
+    room = width - cell_len(text) + cell_len(path)
+    if cell_len(text) > width and "/" in path and room >= _PATH:
+        return text.replace(path, fit_end(path, room), 1)
+    return fit(text, width).rstrip() if cell_len(text) > width else text
 
 
 STATUS_STYLES = {

@@ -62,6 +62,8 @@ def test_diffs_in_short(repotrace: Shell) -> None:
     nothing = repotrace("runs", "diff", "--step", "2")
     assert nothing.stdout == b""
     assert nothing.stderr.decode() == "before step 2 → after step 2: no file changed\n"
+    other = repotrace("runs", "diff", "--path", "*.md", "--files-only")
+    assert (other.stdout, other.stderr) == (b"", b"looked at what fits *.md only\n")
 
 
 def test_a_diff_as_json(repotrace: Shell) -> None:

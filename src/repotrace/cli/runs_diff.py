@@ -20,6 +20,7 @@ from repotrace.cli.options import (
     step_named,
     the_run,
 )
+from repotrace.readable import one_line
 from repotrace.records.base import encode_bytes
 from repotrace.runs.diff import DiffSummary, RunDiff, diff_run
 from repotrace.runs.paths import shown_path
@@ -91,6 +92,8 @@ def runs_diff(
         _print_stat(found)
     else:
         _print_patch(found, opened.color)
+    if paths and not found.operations and not as_json:
+        note(f"looked at what fits {' or '.join(map(one_line, paths))} only")
     opened.store.close()
 
 

@@ -45,7 +45,7 @@ def ending(run: CommandRun) -> str:
 
 
 def remedy(run: CommandRun) -> str:
-    """What to type where `run` found no program because its line was meant for a shell, or "" """
+    """What to type where `run` found no program since its line was meant for a shell; else ""."""
     if run.spawn_errno != errno.ENOENT or not run.argv or not run.argv[0].strip():
         return ""
     program, *arguments = run.argv

@@ -290,6 +290,27 @@ def test_odd_members_are_refused(good: bytes, store: Store, tmp_path: Path) -> N
     assert "damaged" in refused(store, tmp_path, zipped(parts))
 
 
+def test_an_encrypted_bundle_is_said_to_be_one(good: bytes, store: Store, tmp_path: Path) -> None:
+    data = bytearray(good)
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    file = tmp_path / "bad.repotrace"
+    file.write_bytes(data)
+    with pytest.raises(ImportFailed, match=r"^bad\.repotrace is encrypted\.$"):
+        receive(store, file, now=NOON)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>", b"PK\x05\x06" + b"\0" * 18])
+def test_what_is_named_a_bundle_is_told_to_be_none(
+    store: Store, tmp_path: Path, content: bytes
+) -> None:
+    """As a download that went wrong; not a transcript of which nobody knows the format."""
+    file = tmp_path / "bad.repotrace"
+    file.write_bytes(content)
+    assert is_ours(file)
+    with pytest.raises(ImportFailed, match=r"^bad\.repotrace is "):
+        receive(store, file, now=NOON)
+
+
 def test_paths_of_members_are_never_written(good: bytes, store: Store, tmp_path: Path) -> None:
     parts = members(good) | {"../../escaped": b"x", "/tmp/escaped-abs": b"x"}
     (tmp_path / "a" / "b").mkdir(parents=True)

@@ -51,6 +51,7 @@ _HEAD = 1 << 16
 _RUN = re.compile(rb'\s*\{\s*("format"\s*:\s*"%s"|"run_id"\s*:)' % FORMAT.encode())
 _REPORT = re.compile(rb'\s*\{\s*"id"\s*:\s*"[^"\\]{1,250}"\s*,\s*"title"\s*:')
 _PAGES = (".md", ".markdown", ".txt", ".html", ".htm")
+_BUNDLE = ".repotrace"
 _ZIP = b"PK\x03\x04"
 
 
@@ -143,6 +144,8 @@ def _form(path: Path) -> str | None:
             return None
         with path.open("rb") as file:
             head = file.read(_HEAD)
+            if path.suffix.lower() == _BUNDLE:
+                return "bundle"  # or was to be one
             if head.startswith(_ZIP):
                 return None if is_transcript(path) else "bundle"  # logs of Inspect are packed too
             if _RUN.match(head):

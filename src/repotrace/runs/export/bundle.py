@@ -50,6 +50,7 @@ _LIMITS = {
     HISTORY: _MOST_STATES,
 }
 """Bytes of each member, unpacked."""
+_ENCRYPTED = 1
 _SHOWN = 20
 _LACKING = 500
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -286,6 +287,8 @@ def _members(path: Path) -> dict[str, bytes]:
                     continue
                 if info.filename in found:
                     raise ImportFailed(f"{path.name} has {info.filename} twice.")
+                if info.flag_bits & _ENCRYPTED:
+                    raise ImportFailed(f"{path.name} is encrypted.", hint="Unpack and zip it anew.")
                 with archive.open(info) as member:
                     found[info.filename] = member.read(limit + 1)
                 if len(found[info.filename]) > limit:

@@ -627,6 +627,22 @@ def test_ctrl_c_in_a_sweep_keeps_what_is_finished(repotrace: Shell) -> None:
     assert "1 of 2 reports were not replayed" in err
 
 
+def test_ctrl_c_in_a_row_of_runs_keeps_those_that_ended(repotrace: Shell) -> None:
+    line = (
+        "printf x >> runs; [ $(wc -c < runs) -lt 4 ] || { echo > fourth; exec sleep 60; }; exit 3"
+    )
+    repotrace("capture", "sh", "-c", line)
+    process = repotrace.start("replay", "--repeat", "9")
+    deadline = time.monotonic() + 60
+    while not (repotrace.cwd / "fourth").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out.decode().endswith("`matched` — no differences (2 of 2 runs reproduced)\n")
+    assert err.decode().endswith("repotrace: interrupted after 2 of 9 runs\n")
+
+
 def test_ctrl_c_before_one_has_ended_does_not_say_that_there_are_none(repotrace: Shell) -> None:
     out, err = interrupted_sweep(repotrace, 2, hanging(repotrace, "a"), hanging(repotrace, "b"))
     assert out == ""

@@ -321,6 +321,8 @@ def _run_and_compare(
         except RepoTraceError as error:
             return _cannot_run(expected, error.message, [], options)
         if observed.termination is Termination.INTERRUPTED:
+            if runs:  # what has ended says something
+                break
             raise KeyboardInterrupt
         if copy is not None:
             observed = copy.placed(observed, expected, exact=options.match == "exact")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from repotrace.cli.boundary import NO_ANSWER, warn
+from repotrace.cli.boundary import INTERRUPTED, NO_ANSWER, complain, warn
 from repotrace.cli.consent import YesOption, may_execute_report
 from repotrace.cli.options import (
     AtCaptureOption,
@@ -126,6 +126,9 @@ def replay(
         return
     result = replay_once(opened, report, options)
     _print(opened, result, as_json=as_json, exact=exact)
+    if result.ran and result.repeats < repeat:
+        complain(f"interrupted after {result.repeats} of {repeat} runs")
+        raise typer.Exit(INTERRUPTED)
     raise typer.Exit(0 if keep_going else _exit_code(result, expect, bisect=bisect))
 
 

@@ -15,6 +15,7 @@ from states import STEPS, Edits, play
 from stepping import Recorded, call, git_view
 
 from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.read.lines import StepLines
 from repotrace.runs.diff import DiffSummary, diff_run
 from repotrace.runs.paths import PathFilter
 from repotrace.runs.restore import restore_into
@@ -202,6 +203,33 @@ def test_an_unfinished_step_has_the_files_that_were_known_at_its_end(tmp_path: P
     run.step("echo x > x")
     run.tell("step_started", id="unfinished")
     assert state_after(run.store, run.run, 2).step_number == 1
+
+
+def test_what_is_shown_is_what_would_be_restored(tmp_path: Path) -> None:
+    """A look that failed leaves nothing known, and a step that goes on has what its parts left."""
+    run = Recorded(tmp_path / "work", tmp_path / "home")
+    run.step("echo a > a")
+    run.tell("step_started", id="dark")
+    run.tell("state", step_id="dark", state_quality="missing", state_reason="too slow")
+    run.tell("step_ended", id="dark")
+    run.tell("step_started", id="whole")
+    run.step("echo b > b", parent_id="whole")
+    run.tell("step_started", id="after")
+    known = StatesOfRun.of(run.store, run.run)
+    with run.store.runs.overview() as overview:
+        assert overview is not None
+        lines = StepLines(overview, run.run)
+        steps = {step.number: step for step in lines.outline}
+        shown = [(lines.states.before(steps[n]), lines.states.after(steps[n])) for n in steps]
+    restored = [(known.before(number), known.after(number)) for number in steps]
+    for views, states in zip(shown, restored, strict=True):
+        assert [(one.state_id, one.quality, one.step_number) for one in views] == [
+            tuple(one[:3]) for one in states
+        ]
+    (first, _), (_, dark), (whole, went_on), (_, part), (after, _) = shown
+    assert first.state_id == run.run.base_state
+    assert (dark.state_id, whole.state_id, whole.quality) == (None, None, "missing")
+    assert went_on == part == after
 
 
 def test_a_state_of_the_start_counts_for_what_another_changed(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from datetime import datetime
 from typing import NamedTuple
 
 from repotrace.errors import RepoTraceError, RunNotFound
+from repotrace.read.states import StateTimeline
+from repotrace.read.views import StateView
 from repotrace.records.run import ExecutionStep, Run, StateQuality
 from repotrace.storage import Store
+from repotrace.storage.overview import Outline
+from repotrace.storage.rows import to_moment
 
 
 class KnownState(NamedTuple):
@@ -29,38 +31,14 @@ class KnownState(NamedTuple):
         return self.quality == StateQuality.EXACT
 
 
-class _Moment(NamedTuple):
-    time: datetime
-    number: int
-    at_end: bool
-    """Whether it is the end of the step, or its start."""
-    known: KnownState
-
-
 class StatesOfRun:
-    """The states of a run in order of time.
-
-    Steps may overlap: a parent ends after its children, and two may run at once. A step's own
-    state stands for it; one that has none leaves the files as they were when it ended.
-    """
+    """The states of a run in order of time, by the numbers of steps; see `read.states`."""
 
     def __init__(self, run: Run, steps: Iterable[ExecutionStep]) -> None:
         self.run = run
         self._steps = {step.step_number: step for step in steps}
-        self._ends = _ends(self._steps.values())
-        self._above = {step.id: step.parent_id for step in self._steps.values()}
-        qualities = {
-            step.state_id: step.state_quality or StateQuality.EXACT
-            for step in self._steps.values()
-            if step.state_id is not None
-        }
-        if run.base_state is not None:
-            qualities[run.base_state] = run.base_quality or StateQuality.EXACT
-        self._moments = sorted(
-            (moment for step in self._steps.values() for moment in self._of(step, qualities)),
-            key=lambda moment: moment[:3],
-        )
-        self._times = [moment.time for moment in self._moments]
+        self._outlines = {number: _outline(step) for number, step in self._steps.items()}
+        self._timeline = StateTimeline(run, list(self._outlines.values()))
 
     @classmethod
     def of(cls, store: Store, run: Run) -> StatesOfRun:
@@ -74,9 +52,7 @@ class StatesOfRun:
 
     def before(self, step_number: int) -> KnownState:
         """The files when the step began. Raises RunNotFound if there is no such step."""
-        step = self._step(step_number)
-        own = next((m for m in self._moments if m.number == step_number and not m.at_end), None)
-        return own.known if own else self._newest(step, step.started_at, ended=False)
+        return self._known(self._timeline.before(self._step(step_number)))
 
     def after(self, step_number: int) -> KnownState:
         """The files when the step had ended; 0 means before the first step.
@@ -84,23 +60,24 @@ class StatesOfRun:
         Raises RunNotFound if there is no such step.
         """
         if step_number == 0:
-            return self._base()
-        step = self._step(step_number)
-        if step.state_id is not None or step.state_quality == StateQuality.MISSING:
-            return _own_state(step)
-        return self._newest(step, self._ends[step.id], ended=True)
+            return self._known(self._timeline.base)
+        return self._known(self._timeline.after(self._step(step_number)))
 
     def last(self) -> KnownState:
         """The newest files that are known; those of before if no step has a state."""
-        known = [moment.known for moment in self._moments if moment.known.state_id is not None]
-        return known[-1] if known else self._base()
+        return self._known(self._timeline.newest_known())
 
     def newest(self) -> KnownState:
         """The files at the end of the run, known or not."""
-        return self._moments[-1].known if self._moments else self._base()
+        return self._known(self._timeline.newest())
 
-    def _step(self, number: int) -> ExecutionStep:
-        step = self._steps.get(number)
+    def _known(self, view: StateView) -> KnownState:
+        step = None if view.at_start else self._steps.get(view.step_number)
+        reason = view.reason if step is None else step.state_reason
+        return KnownState(view.state_id, view.quality, view.step_number, reason)
+
+    def _step(self, number: int) -> Outline:
+        step = self._outlines.get(number)
         if step is None:
             count = f"has the steps 1 to {self.last_step}" if self._steps else "has no steps"
             raise RunNotFound(
@@ -108,46 +85,6 @@ class StatesOfRun:
                 hint=f"List its steps with: repotrace runs show {self.run.id}",
             )
         return step
-
-    def _base(self) -> KnownState:
-        run = self.run
-        if run.base_state is not None:
-            return KnownState(run.base_state, run.base_quality or StateQuality.EXACT, 0)
-        first = self._moments[0] if self._moments else None
-        if first is not None and first.number == 1 and not first.at_end:
-            return first.known._replace(step_number=0)
-        return KnownState(None, StateQuality.MISSING, 0, "no state was taken before the first step")
-
-    def _newest(self, step: ExecutionStep, time: datetime, *, ended: bool) -> KnownState:
-        """The newest state at `time`, the start or the end of the step.
-
-        Of moments at that very time only those count that belong before: of earlier steps, and
-        at its end of the step itself and of its parts.
-        """
-        for moment in reversed(self._moments[: bisect_right(self._times, time)]):
-            if moment.time < time or moment.number < step.step_number:
-                return moment.known
-            if ended and self._is_part(self._steps[moment.number].id, step.id):
-                return moment.known
-        return self._base()
-
-    def _is_part(self, step_id: str | None, whole: str) -> bool:
-        seen = set()
-        while step_id is not None and step_id not in seen:
-            if step_id == whole:
-                return True
-            seen.add(step_id)
-            step_id = self._above.get(step_id)
-        return False
-
-    def _of(self, step: ExecutionStep, qualities: dict[str, str]) -> Iterable[_Moment]:
-        if step.state_before_id is not None:
-            quality = qualities.get(step.state_before_id) or StateQuality.EXACT
-            before = KnownState(step.state_before_id, quality, step.step_number)
-            yield _Moment(step.started_at, step.step_number, at_end=False, known=before)
-        if step.state_id is not None or step.state_quality == StateQuality.MISSING:
-            end = self._ends[step.id]
-            yield _Moment(end, step.step_number, at_end=True, known=_own_state(step))
 
 
 def state_after(store: Store, run: Run, step_number: int) -> KnownState:
@@ -170,27 +107,21 @@ def required(known: KnownState, run: Run, what: str) -> str:
     )
 
 
-def _own_state(step: ExecutionStep) -> KnownState:
-    missing = step.state_id is None
-    quality = step.state_quality or StateQuality.EXACT
-    return KnownState(
-        step.state_id,
-        StateQuality.MISSING if missing else quality,
-        step.step_number,
-        step.state_reason,
+def _outline(step: ExecutionStep) -> Outline:
+    ended = step.completed_at
+    return Outline(
+        number=step.step_number,
+        id=step.id,
+        parent_id=step.parent_id,
+        step_type=step.step_type,
+        status=step.status,
+        started_at=to_moment(step.started_at),
+        completed_at=None if ended is None else to_moment(ended),
+        attempt=step.attempt,
+        retry_of=step.retry_of,
+        state_before_id=step.state_before_id,
+        state_id=step.state_id,
+        state_quality=step.state_quality,
+        ambiguous=int(step.ambiguous),
+        label=None,
     )
-
-
-def _ends(steps: Iterable[ExecutionStep]) -> dict[str, datetime]:
-    """When each step ended; of one that did not, when its last part did, or when it began."""
-    steps = list(steps)
-    parts: dict[str, list[ExecutionStep]] = {}
-    for step in steps:
-        if step.parent_id is not None:
-            parts.setdefault(step.parent_id, []).append(step)
-    ends: dict[str, datetime] = {}
-    # Parts have higher numbers than what they are parts of, save where a program gave them.
-    for step in sorted(steps, key=lambda step: -step.step_number):
-        below = [ends.get(part.id, part.started_at) for part in parts.get(step.id, ())]
-        ends[step.id] = step.completed_at or max([step.started_at, *below])
-    return ends

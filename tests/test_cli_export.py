@@ -296,7 +296,7 @@ def test_a_file_does_for_an_id(repotrace: Shell, machine: Machine, tmp_path: Pat
     assert machine("replay", str(report), "--yes").returncode == 0
     for name in ("mail.txt", "page.HTML", "without a suffix"):
         again = report.rename(tmp_path / name)
-        assert machine("show", str(again)).stderr == f"this is report {BOOM_ID}\n".encode()
+        assert machine("show", str(again)).stderr.startswith(f"this is report {BOOM_ID}\n".encode())
         report = again
 
 

@@ -199,7 +199,7 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
         if ref is not None:
             return opened.store.runs.get(LATEST)
     try:
-        found = _imported(opened, LATEST)
+        return _imported(opened, LATEST, "no run was recorded here; ")
     except RepoTraceError as error:
         hint = "Name a transcript: repotrace check --session PATH"
         if find_repository(workspace):
@@ -211,11 +211,9 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
             f"No run was recorded in {workspace}, and no session of an agent was found for it.",
             hint=hint,
         ) from error
-    note(f"no run was recorded here; imported {found.source} session {found.source_id}")
-    return found
 
 
-def _imported(opened: Opened, session: str) -> Run:
+def _imported(opened: Opened, session: str, why: str = "") -> Run:
     from repotrace.runs.importing import Options, import_session, peek
     from repotrace.runs.sessions import sessions_of
 
@@ -235,7 +233,7 @@ def _imported(opened: Opened, session: str) -> Run:
         elsewhere = told is None or not told.workspace or not Path(told.workspace).is_dir()
         repository = folder if elsewhere else None
     runs = import_session(opened.store, path, Options(None, repository, folder))
-    note(f"imported {runs[0].run_id} from {runs[0].source} session {runs[0].source_id}")
+    note(f"{why}imported {runs[0].run_id} from {runs[0].source} session {runs[0].source_id}")
     return opened.store.runs.get(runs[0].run_id)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -245,6 +246,14 @@ def test_a_store_of_states_that_cannot_be_written_breaks_nothing(repository: She
     kept = facts(repository)
     assert kept is not None
     assert kept["reason"]
+
+
+def test_a_home_that_takes_nothing_is_said_in_words(repository: Shell) -> None:
+    home = repository.cwd / ".git" / "repotrace"
+    home.write_text("")
+    told = repository("capture", "false").stderr.decode().splitlines()[-1]
+    place = re.escape(str(home))
+    assert re.fullmatch(rf"the files were not kept: [A-Z][a-z ]+: {place}\S*; see \S+", told)
 
 
 def test_without_git_the_command_runs_all_the_same(repository: Shell) -> None:

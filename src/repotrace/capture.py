@@ -191,7 +191,7 @@ def store_report(
         same=lambda other: is_same_failure(other, run),
         before=None if origin is None else lambda name: store.received.note("report", name, origin),
         # That of one which is gone, and came from elsewhere, would make this one seem to.
-        is_free=lambda name: origin is not None or store.received.origin("report", name) is None,
+        is_free=lambda name: origin is not None or not store.received.is_noted("report", name),
     )
     if new:
         return Stored(report=kept, new=True, problem=_claim(files, kept.id))

@@ -68,10 +68,14 @@ class ReceivedStore:
             lacks = left_out if isinstance(left_out, dict) else {}
             said = (facts.get(name) is True for name in ("worked_on", "arriving"))
             return Origin(str(facts["file"]), at, next(said), lacks, next(said))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says
             return Origin("an unknown file", datetime.fromtimestamp(0, UTC))
+
+    def is_noted(self, kind: Kind, name: str) -> bool:
+        """Whether something is written of it; false where nobody may look."""
+        return os.path.lexists(self._path(kind, name))
 
     def forget(self, kind: Kind, name: str) -> None:
         """As for a run that is deleted."""

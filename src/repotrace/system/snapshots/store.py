@@ -132,8 +132,11 @@ class SnapshotStore:
             return self._take(root, name, message, limit, started)
         except DeadlinePassed:
             reason = f"not done within {deadline:g} s"
-        except (RepoTraceError, OSError) as error:
+        except RepoTraceError as error:
             reason = str(error)
+        except OSError as error:
+            place = f": {error.filename}" if isinstance(error.filename, str) else ""
+            reason = f"{error.strerror}{place}" if error.strerror else str(error)
         upkeep.sweep_broken(self.path)
         return Snapshot("missed", None, None, False, time.monotonic() - started, reason=reason)
 

@@ -256,6 +256,14 @@ def test_a_home_that_takes_nothing_is_said_in_words(repository: Shell) -> None:
     assert re.fullmatch(rf"the files were not kept: [A-Z][a-z ]+: {place}\S*; see \S+", told)
 
 
+def test_a_home_that_is_none_is_no_bug_of_ours(repository: Shell) -> None:
+    home = repository.cwd / ".git" / "repotrace"
+    home.write_text("")
+    done = repository("runs", "gc")
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"repotrace: Cannot use {home}")
+
+
 def test_without_git_the_command_runs_all_the_same(repository: Shell) -> None:
     bare = repository.home / "bin"
     bare.mkdir()

@@ -23,6 +23,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """What the system says where an output cannot take more."""
+NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+"""What it says of a folder that we may not use, as after a run as another user."""
 
 
 def complain(message: str, hint: str | None = None) -> None:
@@ -119,6 +121,8 @@ class Commands(typer.core.TyperGroup):
             silence(sys.stdout)
             raise typer.Exit(BROKEN_PIPE) from None
         except OSError as error:
+            if error.errno in NOT_OURS and error.filename is not None:
+                fail(_unusable(error))
             if error.errno not in NO_SPACE:
                 raise
             silence(sys.stdout)
@@ -126,6 +130,14 @@ class Commands(typer.core.TyperGroup):
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _unusable(error: OSError) -> RepoTraceError:
+    place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "a file"
+    return RepoTraceError(
+        f"Cannot use {place}: {error.strerror}.",
+        hint="Change its owner or permissions, or choose another folder with --home.",
+    )
 
 
 def run(app: Callable[[], object]) -> None:

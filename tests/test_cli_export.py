@@ -178,6 +178,8 @@ def test_a_part_that_is_here_says_what_it_lacks(repotrace: Shell, tmp_path: Path
     told = out(repotrace("import", str(tmp_path / "part.json"), cwd=other))
     lacks = "  left out  steps before 2; what models were asked and answered\n"
     assert lacks in told
+    shown = out(repotrace("runs", "show", RUN, cwd=other))
+    assert "left out     steps before 2; what models were asked and answered\n" in shown
     told = out(repotrace("import", str(tmp_path / "whole.json"), cwd=other))
     assert told.startswith(f"run {RUN} is here already; nothing was changed\n{lacks}")
     assert told.endswith(f"to take it: repotrace runs delete {RUN}\n")

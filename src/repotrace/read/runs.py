@@ -21,6 +21,7 @@ from repotrace.read.views import (
     TestCounts,
     TestRun,
 )
+from repotrace.records.omitted import Omitted
 from repotrace.records.run import Run, RunStatus, StepStatus, StepType
 from repotrace.storage import Store
 from repotrace.storage.overview import Outline, Spent
@@ -136,7 +137,9 @@ def _came_from(store: Store, run: Run) -> CameFrom | None:
     origin = store.received.origin("run", run.id)
     if origin is None:
         return None
-    return CameFrom(file=origin.file, at=origin.at, worked_on=origin.worked_on)
+    rest = ("what was cut off: import it again",) if origin.arriving else ()
+    left_out = (*Omitted.noted(origin.left_out).told, *rest)
+    return CameFrom(file=origin.file, at=origin.at, worked_on=origin.worked_on, left_out=left_out)
 
 
 def duration_of(run: Run) -> float | None:

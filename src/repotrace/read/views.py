@@ -303,6 +303,8 @@ class CameFrom(Part):
     """When it was imported."""
     worked_on: bool = False
     """It was recorded here, on the files of a run that came from there."""
+    left_out: tuple[str, ...] = ()
+    """What never came with it, in words."""
 
 
 class RunView(View):

@@ -240,6 +240,8 @@ def _facts(view: RunView, now: datetime) -> Iterator[tuple[str, str]]:
         what = "files of " if came.worked_on else ""
         day = f"{came.at.astimezone():%Y-%m-%d}"
         yield "came from", one_line(f"elsewhere: {what}{came.file}, imported {day}")
+        if came.left_out:
+            yield "left out", "; ".join(came.left_out)
     yield from _given("tags", ", ".join(run.tags))
     yield from _given("source", " ".join(filter(None, (run.source, run.source_id))))
     if run.pinned:

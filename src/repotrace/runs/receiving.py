@@ -27,13 +27,14 @@ from repotrace.journal import new_id, redacted
 from repotrace.records.blame import Blame
 from repotrace.records.bug import SCHEMA_VERSION, BugReport
 from repotrace.records.events import Event, Kind
+from repotrace.records.omitted import Omitted
 from repotrace.records.run import FileOperation, Run
 from repotrace.redact import Redactor
 from repotrace.runs.contents import bytes_of
 from repotrace.runs.export.bundle import Bundle, command_files, opened_bundle, states_of
 from repotrace.runs.export.json_ import FORMAT
 from repotrace.runs.export.payload import MARK, payloads_in
-from repotrace.runs.export.selection import Omitted, missing_here
+from repotrace.runs.export.selection import missing_here
 from repotrace.runs.export.shape import ExportedRun, run_of
 from repotrace.runs.traces import refuse_odd_name
 from repotrace.storage import Store

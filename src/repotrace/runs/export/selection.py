@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import ValidationError
-
 from repotrace.errors import RunNotFound
 from repotrace.read.runs import show_run
 from repotrace.read.views import RunView, StepLine
-from repotrace.records.base import Record
 from repotrace.records.blame import Blame
+from repotrace.records.omitted import Omitted
 from repotrace.records.run import (
     ExecutionStep,
     ExecutionTrace,
@@ -25,44 +23,6 @@ from repotrace.records.run import (
 from repotrace.runs.export.silence import silent_call, silent_step, silent_verdict
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
-
-
-class Omitted(Record):
-    """What of the run is not in the document."""
-
-    from_step: int | None = None
-    to_step: int | None = None
-    llm: bool = False
-    """Texts of conversations."""
-    files: bool = False
-    """Contents of files."""
-    max_bytes: int | None = None
-    """Longer texts are cut, longer contents missing."""
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """What is missing, in words; none for a whole run."""
-        facts = (
-            (self.from_step is not None, f"steps before {self.from_step}"),
-            (self.to_step is not None, f"steps after {self.to_step}"),
-            (self.llm, "what models were asked and answered"),
-            (self.files, "contents of files"),
-            (self.max_bytes is not None, f"the middle of texts over {self.max_bytes} bytes"),
-        )
-        return tuple(words for is_so, words in facts if is_so)
-
-    def beside(self, other: Omitted) -> Omitted:
-        """What is missing in a part of this that lacks `other`."""
-        limits = [n for n in (self.max_bytes, other.max_bytes) if n is not None]
-        first = [n for n in (self.from_step, other.from_step) if n is not None]
-        last = [n for n in (self.to_step, other.to_step) if n is not None]
-        return Omitted(
-            from_step=max(first, default=None),
-            to_step=min(last, default=None),
-            llm=self.llm or other.llm,
-            files=self.files or other.files,
-            max_bytes=min(limits, default=None),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +149,7 @@ class Selection:
 def missing_here(store: Store, run_id: str) -> Omitted:
     """What the file had not that a run came from; nothing for one that was recorded here."""
     origin = store.received.origin("run", run_id)
-    try:
-        return Omitted.model_validate(origin.left_out if origin is not None else {})
-    except ValidationError:  # somebody changed the note
-        return Omitted()
+    return Omitted() if origin is None else Omitted.noted(origin.left_out)
 
 
 def _silent_steps(store: Store, run: Run) -> Iterator[ExecutionStep]:

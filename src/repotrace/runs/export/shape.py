@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 from repotrace.errors import ImportFailed, NewerSchema
 from repotrace.records.base import Record
 from repotrace.records.blame import Blame
+from repotrace.records.omitted import Omitted
 from repotrace.records.run import (
     ExecutionStep,
     ExecutionTrace,
@@ -25,7 +26,6 @@ from repotrace.records.run import (
     TestOutcome,
 )
 from repotrace.runs.export.json_ import SCHEMA_VERSION
-from repotrace.runs.export.selection import Omitted
 
 
 class ExportedCall(LLMInteraction):

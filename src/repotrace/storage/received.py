@@ -70,6 +70,8 @@ class ReceivedStore:
             return Origin(str(facts["file"]), at, next(said), lacks, next(said))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError:
+            return Origin(f"unknown: {self._folder} may not be read", datetime.fromtimestamp(0, UTC))
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says
             return Origin("an unknown file", datetime.fromtimestamp(0, UTC))
 

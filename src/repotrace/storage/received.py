@@ -71,7 +71,8 @@ class ReceivedStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
-            return Origin(f"unknown: {self._folder} may not be read", datetime.fromtimestamp(0, UTC))
+            why = f"unknown: {self._folder} may not be read"
+            return Origin(why, datetime.fromtimestamp(0, UTC))
         except (OSError, ValueError, KeyError, TypeError):  # it is there, whatever it says
             return Origin("an unknown file", datetime.fromtimestamp(0, UTC))
 

@@ -88,7 +88,7 @@ def read_only(form: str, path: Path) -> None:
 
 def whole(form: str, path: Path) -> None:
     """Prints what importing costs."""
-    from repotrace.runs.importing import Options, import_session
+    from repotrace.runs.transcripts.importing import Options, import_session
     from repotrace.storage import Store
 
     folder = path.parent

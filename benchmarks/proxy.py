@@ -31,7 +31,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from repotrace.proxy import Relay, Upstreams
-from repotrace.runs.wire_recording import ProxyRecording
+from repotrace.runs.recording.wire_recording import ProxyRecording
 
 CHUNKS = 40
 PAUSE = 0.005

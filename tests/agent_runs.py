@@ -17,7 +17,7 @@ from repotrace.blame import Plan
 from repotrace.records.blame import Blame, Check
 from repotrace.runs.blame import BlameOptions, blame_run
 from repotrace.runs.check import check_run
-from repotrace.runs.testing_options import Testing
+from repotrace.runs.testing.options import Testing
 
 MONEY = "def add(a, b):\n    return a + b\n\n\ndef half(a):\n    return a // 2\n"
 TESTS = """from money import add, half

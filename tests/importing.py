@@ -10,7 +10,7 @@ from pathlib import Path
 from running import plain_git
 
 from repotrace.records.run import ExecutionStep, Run
-from repotrace.runs.importing import Options, Summary, import_session
+from repotrace.runs.transcripts.importing import Options, Summary, import_session
 from repotrace.storage import Store
 
 TRANSCRIPTS = Path(__file__).parent / "data" / "transcripts"

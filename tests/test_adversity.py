@@ -32,7 +32,7 @@ from repotrace import (
     trace_agent,
 )
 from repotrace.journal import Journal
-from repotrace.runs.recorder import ExecutionRecorder
+from repotrace.runs.recording.recorder import ExecutionRecorder
 from repotrace.storage import Store
 from repotrace.system.snapshots import SnapshotStore
 
@@ -117,7 +117,7 @@ def test_a_recorder_is_ended_by_the_process_that_began_it(project: Project) -> N
         project,
         """if True:
         import os, sys
-        from repotrace.runs.recorder import ExecutionRecorder
+        from repotrace.runs.recording.recorder import ExecutionRecorder
         from repotrace.storage import Store
 
         recorder = ExecutionRecorder(".", states=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repotrace.runs.hunk_origins import made_at
-from repotrace.runs.hunks import Hunk, hunks_between, split_lines
+from repotrace.runs.finding.hunk_origins import made_at
+from repotrace.runs.testing.hunks import Hunk, hunks_between, split_lines
 
 EDITS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=8

@@ -16,7 +16,7 @@ from repotrace.blame import Plan
 from repotrace.errors import RepoTraceError
 from repotrace.records.blame import Blame
 from repotrace.runs.blame import BlameOptions, blame_run
-from repotrace.runs.testing_options import Testing
+from repotrace.runs.testing.options import Testing
 from repotrace.storage import Store
 
 HALF = "tests/test_money.py::test_half"

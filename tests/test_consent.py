@@ -41,7 +41,7 @@ from repotrace.runs.export.selection import ExportOptions
 from repotrace.runs.receiving import receive
 from repotrace.runs.reporting import ReportOptions, find_failure, report_failure
 from repotrace.runs.restore import refuse_busy, restore_in_place
-from repotrace.runs.testing_options import Testing, workspace_of
+from repotrace.runs.testing.options import Testing, workspace_of
 from repotrace.storage import ReportStore, Store
 from repotrace.tui.restoring import proposed
 

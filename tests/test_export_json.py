@@ -24,8 +24,8 @@ from repotrace.records.command import Chunk, CommandRun, Output
 from repotrace.records.run import ExecutionTrace
 from repotrace.runs.export.exporting import Format, export_run
 from repotrace.runs.export.selection import ExportOptions
-from repotrace.runs.importing import Options, import_session
 from repotrace.runs.receiving import is_ours, receive
+from repotrace.runs.transcripts.importing import Options, import_session
 from repotrace.storage import Store
 from repotrace.storage.memo import KeptVerdict
 

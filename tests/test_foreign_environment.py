@@ -14,7 +14,7 @@ from test_pytest_plugin import EXPECTED, KINDS
 
 from repotrace.records.command import CommandSpec
 from repotrace.redact import Redactor
-from repotrace.runs.testing import run_tests_here
+from repotrace.runs.testing.runner import run_tests_here
 from repotrace.storage import Store
 
 OTHERS = [

@@ -31,11 +31,11 @@ from repotrace.records.events import (
     derived_run_id,
 )
 from repotrace.records.run import ExecutionStep, Origin, Run, StateQuality
-from repotrace.runs.hooks import Scope, apply, installing, our_command, places
-from repotrace.runs.importing import Options, import_session
-from repotrace.runs.joining import complete
-from repotrace.runs.naming_calls import naming
+from repotrace.runs.hooks.settings import Scope, apply, installing, our_command, places
 from repotrace.runs.states import StatesOfRun
+from repotrace.runs.transcripts.importing import Options, import_session
+from repotrace.runs.transcripts.joining import complete
+from repotrace.runs.transcripts.naming_calls import naming
 from repotrace.storage import Store
 
 FIXTURES = SHARED / "agents" / "fixtures"

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repotrace.errors import RepoTraceError
-from repotrace.runs.hooks import (
+from repotrace.runs.hooks.json_text import NotPlain, inserted, parsed, removed
+from repotrace.runs.hooks.settings import (
     NAMES,
     Place,
     Scope,
@@ -25,7 +26,6 @@ from repotrace.runs.hooks import (
     statuses,
     uninstalling,
 )
-from repotrace.runs.json_text import NotPlain, inserted, parsed, removed
 
 COMMAND = "[ -x /bin/true ] && /bin/true -I -m repotrace hook claude-code >/dev/null 2>&1 || true"
 MOVED = COMMAND.replace("/bin/true", "/usr/bin/true")

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from stepping import Recorded
 
 from repotrace.blame import Subject
-from repotrace.runs.hunks import (
+from repotrace.runs.testing.hunks import (
     Unfitting,
     hunks_between,
     merged,
     split_lines,
     with_hunks,
 )
-from repotrace.runs.subjects import Subjects, is_lock_file, is_test_file, shown_hunk
+from repotrace.runs.testing.subjects import Subjects, is_lock_file, is_test_file, shown_hunk
 
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"\n"]), max_size=12)
 

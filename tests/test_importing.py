@@ -28,7 +28,7 @@ from running import plain_git
 
 from repotrace.errors import RepoTraceError
 from repotrace.records.run import ExecutionStep, Run
-from repotrace.runs.importing import Options, Summary, import_session
+from repotrace.runs.transcripts.importing import Options, Summary, import_session
 from repotrace.storage import Store
 
 

@@ -22,7 +22,7 @@ from repotrace.agents.tools import EDITOR, editor_tools
 from repotrace.importers import detect, is_transcript
 from repotrace.importers.claims import claimed, spoken
 from repotrace.importers.patches import apply_diff
-from repotrace.runs.sessions import transcripts_in
+from repotrace.runs.transcripts.sessions import transcripts_in
 from repotrace.storage import Store
 
 

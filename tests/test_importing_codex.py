@@ -14,7 +14,7 @@ from importing import CODEX, CODEX_THREADS, RIGHT, TRANSCRIPTS, calc_repository,
 
 from repotrace.importers import importer
 from repotrace.records.events import Event, Kind, derived_run_id
-from repotrace.runs.sessions import sessions_of, transcripts_in
+from repotrace.runs.transcripts.sessions import sessions_of, transcripts_in
 from repotrace.storage import Store
 
 TREE = TRANSCRIPTS / "codex" / "sessions"

@@ -31,7 +31,7 @@ from running import Shell
 from repotrace.errors import ImportFailed
 from repotrace.importers import detect, importer, is_transcript
 from repotrace.records.events import Event, Kind
-from repotrace.runs.sessions import sessions_of, transcripts_in
+from repotrace.runs.transcripts.sessions import sessions_of, transcripts_in
 from repotrace.storage import Store
 
 FOLDER = Path("/home/somebody/calc")

@@ -29,7 +29,7 @@ from repotrace.agents import agent
 from repotrace.errors import ImportFailed
 from repotrace.importers import detect, importer, is_transcript
 from repotrace.records.events import Event, Kind
-from repotrace.runs.sessions import sessions_of, transcripts_in
+from repotrace.runs.transcripts.sessions import sessions_of, transcripts_in
 from repotrace.storage import Store
 
 

@@ -27,8 +27,8 @@ from repotrace.errors import ImportFailed
 from repotrace.importers import detect, importer
 from repotrace.importers.swe_agent_tools import asked_of, result_of, windows_of
 from repotrace.records.run import ExecutionStep
-from repotrace.runs.importing import Options, import_session
-from repotrace.runs.rebuilding import Base, Rebuilding
+from repotrace.runs.transcripts.importing import Options, import_session
+from repotrace.runs.transcripts.rebuilding import Base, Rebuilding
 from repotrace.storage import Store
 from repotrace.system.snapshots.rebuild import Rebuilder
 

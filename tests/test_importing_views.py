@@ -17,7 +17,7 @@ import pytest
 from importing import SHARED, imported_runs
 from running import plain_git
 
-from repotrace.runs.importing import Options, import_session
+from repotrace.runs.transcripts.importing import Options, import_session
 from repotrace.storage import Store
 
 FIXTURES = SHARED / "agents" / "fixtures"

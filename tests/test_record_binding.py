@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from repotrace.records.events import Kind
-from repotrace.runs.binding import bind
+from repotrace.runs.transcripts.binding import bind
 from repotrace.storage.joins import NOT_SEEN, PYTEST, Look, StepMoment
 
 RUN = "r123"

@@ -11,8 +11,8 @@ from importing import AIDER
 from repotrace.agents import agent
 from repotrace.importers import importer
 from repotrace.records.events import Event, Kind
-from repotrace.runs.growing import spans
-from repotrace.runs.wire_matching import WireCalls
+from repotrace.runs.transcripts.growing import spans
+from repotrace.runs.transcripts.wire_matching import WireCalls
 from repotrace.storage import Store
 
 RUN = "rabc"

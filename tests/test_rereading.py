@@ -11,7 +11,7 @@ from importing import ALL, CLAUDE
 from repotrace.errors import ImportFailed
 from repotrace.importers import detect
 from repotrace.records.events import Event
-from repotrace.runs.rereading import Reading
+from repotrace.runs.transcripts.rereading import Reading
 
 
 def gone_through(path: Path) -> tuple[list[Event], list[Event], int]:

@@ -18,11 +18,11 @@ from repotrace.errors import RepoTraceError
 from repotrace.records.command import CommandRun
 from repotrace.records.run import StepCommand
 from repotrace.redact import Redactor
-from repotrace.runs.agent_tests import chose
-from repotrace.runs.nearness import by_nearness
-from repotrace.runs.projects import projects_in
-from repotrace.runs.test_commands import Detection, TestCommand
-from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of, sources_in
+from repotrace.runs.checking.nearness import by_nearness
+from repotrace.runs.testing.agent_tests import chose
+from repotrace.runs.testing.commands import Detection, TestCommand
+from repotrace.runs.testing.projects import projects_in
+from repotrace.runs.testing.sources import gained_assertions, lost_assertions, source_of, sources_in
 
 EXTRA = ("--maxfail=0", "--continue-on-collection-errors")
 

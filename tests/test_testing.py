@@ -21,7 +21,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.records.command import CommandSpec, Termination
 from repotrace.records.run import OutcomeOrigin, TestResult
 from repotrace.redact import Redactor
-from repotrace.runs.testing import TestRun, TestRunner, run_tests_here
+from repotrace.runs.testing.runner import TestRun, TestRunner, run_tests_here
 from repotrace.system.snapshots import SnapshotStore
 
 PASSED, FAILED = TestResult.PASSED, TestResult.FAILED

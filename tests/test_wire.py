@@ -16,7 +16,7 @@ from repotrace.importers.wire_streams import Payloads, payloads
 from repotrace.importers.wire_traffic import Got, Sent, Traffic
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import ExecutionStep, StepType
-from repotrace.runs.importing import Options, import_session
+from repotrace.runs.transcripts.importing import Options, import_session
 from repotrace.storage import Store
 
 type Record = dict[str, Any]

@@ -20,7 +20,7 @@ from running import Shell, clean_environment, plain_git
 from repotrace.journal import Journal, new_run_id
 from repotrace.records.events import Kind
 from repotrace.records.run import Origin, StateQuality, StepType
-from repotrace.runs.wire_recording import ProxyRecording, WireRecording
+from repotrace.runs.recording.wire_recording import ProxyRecording, WireRecording
 from repotrace.storage import Store
 
 type Record = dict[str, Any]

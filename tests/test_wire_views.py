@@ -17,8 +17,8 @@ from repotrace.importers import wire
 from repotrace.importers.wire_traffic import Traffic
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import StepType
-from repotrace.runs.importing import Options, import_session
-from repotrace.runs.joining import join
+from repotrace.runs.transcripts.importing import Options, import_session
+from repotrace.runs.transcripts.joining import join
 from repotrace.storage import Store
 
 FIXTURES = SHARED / "agents" / "fixtures"

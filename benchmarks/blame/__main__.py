@@ -23,8 +23,8 @@ from benchmarks.blame.work import Work
 from repotrace.blame import Candidate, executions_at_most
 from repotrace.records.blame import Blame
 from repotrace.runs.blame import blame_run
-from repotrace.runs.sides import sides_of_run
-from repotrace.runs.testing_options import Testing
+from repotrace.runs.checking.sides import sides_of_run
+from repotrace.runs.testing.options import Testing
 from repotrace.storage import Store
 from repotrace.storage.memo import Execution
 

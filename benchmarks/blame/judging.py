@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.blame.scenarios import NONE, RANGE, STEP, Truth
 from repotrace.blame import NAMING, Kind, Purpose
 from repotrace.records.blame import Blame
-from repotrace.runs.observing import observed
+from repotrace.runs.testing.observing import observed
 from repotrace.storage.memo import Execution
 
 EXACT, INSIDE, RIGHT, OPEN, WRONG = "exact", "range", "right", "open", "wrong"

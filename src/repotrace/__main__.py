@@ -39,7 +39,7 @@ def _hook(arguments: list[str]) -> None:
     """Answer the hook of an agent, which takes anything but silence and success as an order."""
     gc.disable()
     try:
-        from repotrace.runs.hooking import answer
+        from repotrace.runs.hooks.hooking import answer
 
         answer(arguments)
     finally:

@@ -68,8 +68,8 @@ def blame(
     """
     from repotrace.blame import Plan
     from repotrace.runs.blame import BlameOptions, Blaming
-    from repotrace.runs.sides import sides_of_run
-    from repotrace.runs.testing_options import bench_for, workspace_of
+    from repotrace.runs.checking.sides import sides_of_run
+    from repotrace.runs.testing.options import bench_for, workspace_of
 
     opened = open_runs(ctx, store)
     ref, tests = split_words(opened, words or [])

@@ -31,9 +31,9 @@ from repotrace.storage import LATEST
 if TYPE_CHECKING:
     from repotrace.records.run import Run
     from repotrace.runs.blame import Moment
-    from repotrace.runs.executions import Bench
-    from repotrace.runs.sides import Sides
-    from repotrace.runs.testing_options import Testing
+    from repotrace.runs.checking.sides import Sides
+    from repotrace.runs.testing.executions import Bench
+    from repotrace.runs.testing.options import Testing
 
 Format = Literal["table", "json", "junit", "github", "markdown"]
 
@@ -138,7 +138,7 @@ def check(
         terminal.print(check_view(done))
         terminal.print(summary_line(done))
     else:
-        from repotrace.runs.check_formats import check_text
+        from repotrace.runs.checking.formats import check_text
 
         say(check_text(done, format).rstrip("\n"))
     raise typer.Exit(done.exit_code)
@@ -214,8 +214,8 @@ def chosen_run(opened: Opened, ref: str | None, session: str | None) -> Run:
 
 
 def _imported(opened: Opened, session: str, why: str = "") -> Run:
-    from repotrace.runs.importing import Options, import_session, peek
-    from repotrace.runs.sessions import sessions_of
+    from repotrace.runs.transcripts.importing import Options, import_session, peek
+    from repotrace.runs.transcripts.sessions import sessions_of
 
     folder = workspace_for(Path.cwd(), os.environ)
     path, repository = Path(session), None
@@ -241,7 +241,7 @@ def how_to_test(
     opened: Opened, test_cmd: str | None, timeout: float | None, *, rerun: bool = False
 ) -> Testing:
     """How tests are run, as the options say."""
-    from repotrace.runs.testing_options import Testing
+    from repotrace.runs.testing.options import Testing
 
     return Testing(
         command=test_cmd,

@@ -14,7 +14,7 @@ from repotrace.cli.hooks_options import (
     show,
 )
 from repotrace.cli.options import JsonOption, note
-from repotrace.runs.hooks import (
+from repotrace.runs.hooks.settings import (
     Scope,
     apply,
     installing,

@@ -13,7 +13,7 @@ from repotrace.cli.options import note, open_store, print_json, say
 from repotrace.config import workspace_for
 
 if TYPE_CHECKING:
-    from repotrace.runs.hooks import Change, Scope
+    from repotrace.runs.hooks.settings import Change, Scope
 
 AgentArgument = Annotated[
     str, typer.Argument(metavar="AGENT", help="claude-code, codex or gemini", show_default=False)
@@ -43,7 +43,7 @@ def project_of(ctx: typer.Context) -> Project:
 
 def scope_of(*, project: bool, user: bool) -> Scope | None:
     """Which settings are meant; None if that was not said. Raises BadParameter for both."""
-    from repotrace.runs.hooks import Scope
+    from repotrace.runs.hooks.settings import Scope
 
     if project and user:
         raise typer.BadParameter("say --project or --user, not both")

@@ -6,7 +6,7 @@ import typer
 
 from repotrace.cli.hooks_options import project_of, shown_path
 from repotrace.cli.options import JsonOption, note, print_json, say
-from repotrace.runs.hooks import NAMES, statuses
+from repotrace.runs.hooks.settings import NAMES, statuses
 
 
 def hooks_status(ctx: typer.Context, as_json: JsonOption = False) -> None:

@@ -14,7 +14,7 @@ from repotrace.cli.hooks_options import (
     show,
 )
 from repotrace.cli.options import JsonOption
-from repotrace.runs.hooks import apply, places, uninstalling
+from repotrace.runs.hooks.settings import apply, places, uninstalling
 
 
 def hooks_uninstall(

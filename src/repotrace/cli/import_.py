@@ -26,8 +26,8 @@ from repotrace.config import workspace_for
 from repotrace.errors import ImportFailed, RepoTraceError
 
 if TYPE_CHECKING:
-    from repotrace.runs.importing import EndState, Options, Summary
-    from repotrace.runs.sessions import Session
+    from repotrace.runs.transcripts.importing import EndState, Options, Summary
+    from repotrace.runs.transcripts.sessions import Session
 
 _LISTED = 20
 OURS = "repotrace"
@@ -72,8 +72,8 @@ def import_(
 
     Without PATH, lists those that were found of work in this folder.
     """
-    from repotrace.runs.importing import Options
-    from repotrace.runs.sessions import sessions_of, transcripts_in
+    from repotrace.runs.transcripts.importing import Options
+    from repotrace.runs.transcripts.sessions import sessions_of, transcripts_in
 
     if paths and (latest or all_ or agent or since):
         raise typer.BadParameter("--latest, --all, --agent and --since look for sessions; no PATH")
@@ -130,8 +130,8 @@ def _transcripts(path: Path, within: Callable[[Path], Iterator[Path]]) -> list[P
 
 def _import(opened: Opened, paths: list[Path], options: Options, *, as_json: bool) -> None:
     from repotrace.cli.receiving import print_received, received_facts
-    from repotrace.runs.importing import import_session
     from repotrace.runs.receiving import Received, is_ours, receive_all
+    from repotrace.runs.transcripts.importing import import_session
 
     done: list[tuple[Path, Summary]] = []
     received: list[tuple[Path, Received]] = []

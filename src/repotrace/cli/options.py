@@ -112,7 +112,7 @@ def complete(store: Store) -> None:
     """Join what was seen of runs whose recorder could not do it any more."""
     with suppress(RepoTraceError):  # whoever reads will say what is wrong with the database
         if store.joins.unfinished():
-            from repotrace.runs import joining
+            from repotrace.runs.transcripts import joining
 
             joining.complete(store)
 

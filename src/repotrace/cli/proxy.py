@@ -18,7 +18,7 @@ from repotrace.cli.options import note, open_store, say
 
 if TYPE_CHECKING:
     from repotrace.agents import Agent
-    from repotrace.runs.wire_recording import ProxyRecording
+    from repotrace.runs.recording.wire_recording import ProxyRecording
 
 
 def proxy(
@@ -41,7 +41,7 @@ def proxy(
 
     Prints the variables that lead them, then serves until Ctrl-C.
     """
-    from repotrace.runs.wire_recording import ProxyRecording
+    from repotrace.runs.recording.wire_recording import ProxyRecording
 
     opened = open_store(ctx, None)
     recording = ProxyRecording(

@@ -20,8 +20,8 @@ from repotrace.records.run import Run
 from repotrace.redact import Redactor
 from repotrace.runs.blame import BlameOptions, OnProgress
 from repotrace.runs.check import check_run
-from repotrace.runs.comparing import Say, quiet
-from repotrace.runs.testing_options import Testing
+from repotrace.runs.checking.comparing import Say, quiet
+from repotrace.runs.testing.options import Testing
 from repotrace.storage import LATEST, Store
 from repotrace.system.execution import execute
 from repotrace.workcopy import remove_tree

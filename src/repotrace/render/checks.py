@@ -18,7 +18,7 @@ from repotrace.records.blame import (
 )
 from repotrace.render.blame import Facts, Row, blame_facts
 from repotrace.render.runs_layout import count
-from repotrace.runs.check_formats import agent_words, words_of
+from repotrace.runs.checking.formats import agent_words, words_of
 
 MANY = 40
 """Tests of one kind that are listed; the rest is counted."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         prepare_rerun,
         restore_to_step,
     )
-    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.recording.recorder import ExecutionRecorder
     from repotrace.runs.rerun import rerun_from_step
     from repotrace.runs.session import ReplaySession
     from repotrace.runs.trace_export import export_trace_json, export_trace_markdown
@@ -78,7 +78,7 @@ _HOMES = {
     ),
     "repotrace.runs.blame": ("blame_run",),
     "repotrace.runs.check": ("check_run",),
-    "repotrace.runs.recorder": ("ExecutionRecorder",),
+    "repotrace.runs.recording.recorder": ("ExecutionRecorder",),
     "repotrace.runs.rerun": ("rerun_from_step",),
     "repotrace.runs.session": ("ReplaySession",),
     "repotrace.runs.trace_export": ("export_trace_json", "export_trace_markdown"),

@@ -28,15 +28,15 @@ from repotrace.errors import RepoTraceError
 from repotrace.outcomes import verdicts
 from repotrace.records.blame import Blame
 from repotrace.records.run import FAILING, OutcomeOrigin, Run
-from repotrace.runs.agent_tests import AgentTests, Sighting
-from repotrace.runs.blame_record import Account, blame_of
-from repotrace.runs.executions import Bench, workers
-from repotrace.runs.hunk_origins import is_undone
-from repotrace.runs.observing import observed, of_outcomes
-from repotrace.runs.sides import Sides, sides_of_run
-from repotrace.runs.step_facts import StepFacts
-from repotrace.runs.test_sources import sources_in
-from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
+from repotrace.runs.checking.sides import Sides, sides_of_run
+from repotrace.runs.finding.hunk_origins import is_undone
+from repotrace.runs.finding.record import Account, blame_of
+from repotrace.runs.finding.step_facts import StepFacts
+from repotrace.runs.testing.agent_tests import AgentTests, Sighting
+from repotrace.runs.testing.executions import Bench, workers
+from repotrace.runs.testing.observing import observed, of_outcomes
+from repotrace.runs.testing.options import Testing, bench_for, named_run, workspace_of
+from repotrace.runs.testing.sources import sources_in
 from repotrace.runs.traces import Workspace, store_of
 from repotrace.storage.memo import Execution, KeptVerdict
 

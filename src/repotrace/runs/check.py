@@ -22,10 +22,10 @@ from repotrace.records.blame import (
 )
 from repotrace.records.run import Run
 from repotrace.runs.blame import BlameOptions, Blaming
-from repotrace.runs.comparing import Say, check_sides, order_of, quiet
-from repotrace.runs.executions import Bench
-from repotrace.runs.sides import Sides, sides_of_commit, sides_of_run
-from repotrace.runs.testing_options import Testing, bench_for, named_run, workspace_of
+from repotrace.runs.checking.comparing import Say, check_sides, order_of, quiet
+from repotrace.runs.checking.sides import Sides, sides_of_commit, sides_of_run
+from repotrace.runs.testing.executions import Bench
+from repotrace.runs.testing.options import Testing, bench_for, named_run, workspace_of
 from repotrace.runs.traces import Workspace, store_of
 from repotrace.storage import Store
 

@@ -17,7 +17,7 @@ from repotrace.runs.alerts.keeping import look_over, look_over_ended, settings_o
 from repotrace.runs.alerts.posting import post
 from repotrace.runs.alerts.rules import rules_from
 from repotrace.runs.ended import LOCK
-from repotrace.runs.joining import join
+from repotrace.runs.transcripts.joining import join
 from repotrace.storage import Store
 from repotrace.storage.files import held_alone
 from repotrace.system.liveness import lives

@@ -31,13 +31,13 @@ from repotrace.records.events import (
     Kind,
 )
 from repotrace.records.run import OutcomeOrigin, Run, RunStatus
-from repotrace.runs import joining
-from repotrace.runs.following import Found, Sessions
-from repotrace.runs.growing import UNTIMED
-from repotrace.runs.recorder import ExecutionRecorder
-from repotrace.runs.sessions import written
-from repotrace.runs.watching import Looker, Watch
-from repotrace.runs.wire_matching import WIRE
+from repotrace.runs.recording.following import Found, Sessions
+from repotrace.runs.recording.recorder import ExecutionRecorder
+from repotrace.runs.recording.watching import Looker, Watch
+from repotrace.runs.transcripts import joining
+from repotrace.runs.transcripts.growing import UNTIMED
+from repotrace.runs.transcripts.sessions import written
+from repotrace.runs.transcripts.wire_matching import WIRE
 from repotrace.storage import Store
 from repotrace.system.descendants import descendants
 from repotrace.system.foreground import run_in_foreground, shell_code, signals_held
@@ -45,7 +45,7 @@ from repotrace.system.lookup import candidates, command_line, resolve, spawn_fai
 from repotrace.system.plugin_environment import with_plugin
 
 if TYPE_CHECKING:
-    from repotrace.runs.wire_recording import WireRecording
+    from repotrace.runs.recording.wire_recording import WireRecording
 
 SOURCE = "record"
 """The source of runs of commands that are no agents we know."""
@@ -310,7 +310,7 @@ class Recording:
         return env
 
     def _lead_through_relay(self) -> None:
-        from repotrace.runs.wire_recording import WireRecording
+        from repotrace.runs.recording.wire_recording import WireRecording
 
         # Its threads may take no signal that is meant for the command.
         self._held.enter_context(signals_held())

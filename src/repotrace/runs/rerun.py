@@ -25,7 +25,6 @@ from repotrace.records.command import CommandSpec
 from repotrace.records.run import ExecutionStep, Run
 from repotrace.runs.account import account_of, parts_of
 from repotrace.runs.compare import compare_runs
-from repotrace.runs.moving import Moving, environments_of
 from repotrace.runs.restore import (
     clear_folder,
     folder_beside,
@@ -35,6 +34,7 @@ from repotrace.runs.restore import (
     state_of_step,
 )
 from repotrace.runs.states import KnownState
+from repotrace.runs.testing.moving import Moving, environments_of
 from repotrace.runs.traces import Workspace, find_run
 from repotrace.storage import Store
 from repotrace.storage.consent import foreign_run, permit_run, workspace_here

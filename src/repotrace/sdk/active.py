@@ -21,7 +21,7 @@ from repotrace.sdk.retries import Retries
 from repotrace.sdk.told import ToldCalls
 
 if TYPE_CHECKING:
-    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.recording.recorder import ExecutionRecorder
     from repotrace.sdk.environment import ChildEnvironment
 
 OFF_VARIABLE = "REPOTRACE_RECORD"
@@ -55,7 +55,7 @@ _inherited_pid = 0
 
 def begin_run(workspace: str | None, options: dict[str, Any], facts: dict[str, Any]) -> ActiveRun:
     """A new run in `workspace` (default: here). Raises whatever keeps it from being recorded."""
-    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.recording.recorder import ExecutionRecorder
     from repotrace.sdk.environment import ChildEnvironment
 
     recorder = ExecutionRecorder(workspace or os.getcwd(), **options)  # noqa: PTH109 - may be odd
@@ -94,7 +94,7 @@ def _joined(run_id: str, journal: str) -> ActiveRun:
     from pathlib import Path
 
     from repotrace.config import workspace_for
-    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.recording.recorder import ExecutionRecorder
     from repotrace.sdk.environment import ChildEnvironment
 
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from repotrace.records.events import RUN_VARIABLE, STEP_VARIABLE, WORKSPACE_VARIABLE
 
 if TYPE_CHECKING:
-    from repotrace.runs.recorder import ExecutionRecorder
+    from repotrace.runs.recording.recorder import ExecutionRecorder
 
 TRACEPARENT = "TRACEPARENT"
 HOME_VARIABLE = "REPOTRACE_HOME"

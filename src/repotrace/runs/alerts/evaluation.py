@@ -13,8 +13,8 @@ from repotrace.redact import PLACEHOLDER, Redactor
 from repotrace.runs.alerts.claims import claim_in
 from repotrace.runs.alerts.facts import Facts
 from repotrace.runs.alerts.rules import UNTESTED, Rules
-from repotrace.runs.subjects import is_test_file
-from repotrace.runs.test_sources import TestSource, lost_assertions, sources_in
+from repotrace.runs.testing.sources import TestSource, lost_assertions, sources_in
+from repotrace.runs.testing.subjects import is_test_file
 from repotrace.storage import Store
 
 EVIDENCE = 10

@@ -16,8 +16,8 @@ from repotrace.records.run import (
     Run,
     StepCommand,
 )
-from repotrace.runs.agent_tests import AgentTests
-from repotrace.runs.subjects import is_test_file
+from repotrace.runs.testing.agent_tests import AgentTests
+from repotrace.runs.testing.subjects import is_test_file
 from repotrace.storage import Store
 
 

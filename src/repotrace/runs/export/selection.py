@@ -130,7 +130,7 @@ class Selection:
     @cached_property
     def blames(self) -> list[Blame]:
         """The verdicts as records; none on names that were mistyped."""
-        from repotrace.runs.blame_record import NO_TEST
+        from repotrace.runs.finding.record import NO_TEST
 
         told = (kept for kept in self.verdicts if kept.verdict != NO_TEST)
         return [Blame.model_validate(kept.record) for kept in told]

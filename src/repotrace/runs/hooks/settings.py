@@ -21,7 +21,7 @@ from repotrace.agents import AGENTS, agent
 from repotrace.agents.tools import Agent, Hooks
 from repotrace.config import find_repository
 from repotrace.errors import RepoTraceError
-from repotrace.runs.json_text import Node, NotPlain, inserted, parsed, removed, replaced
+from repotrace.runs.hooks.json_text import Node, NotPlain, inserted, parsed, removed, replaced
 from repotrace.storage import files
 from repotrace.system.git import GitError, git
 from repotrace.system.ourselves import ISOLATED, SAFE_PATH, is_found

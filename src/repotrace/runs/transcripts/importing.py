@@ -14,11 +14,11 @@ from repotrace.importers import Importer, detect, importer
 from repotrace.importers.lines import Progress, ignore
 from repotrace.records.events import Event, Kind, derived_run_id
 from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
-from repotrace.runs import placing
 from repotrace.runs.cleaning import delete_run
-from repotrace.runs.rebuilding import Base, Change, Rebuilding, base_of, with_contents
-from repotrace.runs.rereading import Reading
-from repotrace.runs.wire_matching import completing_wire
+from repotrace.runs.transcripts import placing
+from repotrace.runs.transcripts.rebuilding import Base, Change, Rebuilding, base_of, with_contents
+from repotrace.runs.transcripts.rereading import Reading
+from repotrace.runs.transcripts.wire_matching import completing_wire
 from repotrace.storage import Store
 from repotrace.system.commits import differing
 from repotrace.system.git import GitError

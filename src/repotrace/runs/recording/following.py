@@ -13,7 +13,7 @@ from repotrace.agents import AGENTS, PROGRAMS, agent
 from repotrace.errors import RepoTraceError
 from repotrace.importers import detect, importer
 from repotrace.records.events import Kind
-from repotrace.runs.sessions import written
+from repotrace.runs.transcripts.sessions import written
 from repotrace.system.descendants import Process
 
 _ROUNDED = 0.05

@@ -29,14 +29,14 @@ from repotrace.records.blame import (
     Suspects,
 )
 from repotrace.records.run import FAILING, Run
-from repotrace.runs.agent_tests import Sighting
-from repotrace.runs.executions import Bench
-from repotrace.runs.hunk_origins import made_at
-from repotrace.runs.hunks import split_lines
-from repotrace.runs.moving import Moving
-from repotrace.runs.step_facts import StepFacts
-from repotrace.runs.subjects import Change, shown_hunk
-from repotrace.runs.uncaptured import uncaptured_in
+from repotrace.runs.finding.hunk_origins import made_at
+from repotrace.runs.finding.step_facts import StepFacts
+from repotrace.runs.testing.agent_tests import Sighting
+from repotrace.runs.testing.executions import Bench
+from repotrace.runs.testing.hunks import split_lines
+from repotrace.runs.testing.moving import Moving
+from repotrace.runs.testing.subjects import Change, shown_hunk
+from repotrace.runs.testing.uncaptured import uncaptured_in
 
 UNCAPTURED = "depends-on-uncaptured-files"
 """The verdict on a test that asks for files which no state holds."""

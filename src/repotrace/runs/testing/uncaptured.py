@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from repotrace.runs.executions import Bench
+from repotrace.runs.testing.executions import Bench
 from repotrace.storage.memo import Execution
 
 _QUOTED = re.compile(

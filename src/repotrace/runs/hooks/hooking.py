@@ -2,7 +2,8 @@
 
 It says nothing, and ends well whatever happens: the agent waits for it, and reads what is printed,
 or a failure, as an order. What it writes is the files before and after each tool, with the ids
-that the agent's session has for them; the session itself tells the rest, see `runs/joining.py`.
+that the agent's session has for them; the session itself tells the rest, see
+`runs/transcripts/joining.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from repotrace.records.blame import BlamedStep, SeenByAgent
 from repotrace.records.run import FAILING, ExecutionStep, LLMInteraction, Run, StateQuality
-from repotrace.runs.agent_tests import Sighting
+from repotrace.runs.testing.agent_tests import Sighting
 from repotrace.storage import Store
 
 _REASON = 400

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from repotrace.agents import AGENTS, agent
 from repotrace.errors import ImportFailed, RepoTraceError
 from repotrace.importers import detect, importer, is_transcript
-from repotrace.runs.importing import Summary, peek
+from repotrace.runs.transcripts.importing import Summary, peek
 
 LOOKED_AT = 2_000
 """Transcripts of one agent that are looked into, the newest."""

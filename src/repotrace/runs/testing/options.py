@@ -11,9 +11,9 @@ from repotrace.config import load_settings
 from repotrace.errors import RepoTraceError
 from repotrace.records.run import Run
 from repotrace.redact import Redactor
-from repotrace.runs.elsewhere import is_temporary, project_of_received
-from repotrace.runs.executions import Bench, BenchOptions, OnExecution
-from repotrace.runs.test_commands import Detection
+from repotrace.runs.testing.commands import Detection
+from repotrace.runs.testing.elsewhere import is_temporary, project_of_received
+from repotrace.runs.testing.executions import Bench, BenchOptions, OnExecution
 from repotrace.storage import Store
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from repotrace.journal import Journal
 from repotrace.records.events import Kind
-from repotrace.runs.state_taker import DEADLINE, is_worth_packing
+from repotrace.runs.recording.state_taker import DEADLINE, is_worth_packing
 from repotrace.system.snapshots import SnapshotStore
 
 _QUIET = 50

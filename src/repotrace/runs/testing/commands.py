@@ -16,7 +16,7 @@ from repotrace.config import CheckSettings
 from repotrace.errors import RepoTraceError
 from repotrace.records.command import CommandSpec
 from repotrace.redact import Redactor
-from repotrace.runs.projects import PYTHON_MARKS, node_script, projects_in
+from repotrace.runs.testing.projects import PYTHON_MARKS, node_script, projects_in
 from repotrace.system.execution import execute
 
 _SHELL = re.compile(r"[|&;<>()$`\\\"'*?\[\]#~\n{}!]")

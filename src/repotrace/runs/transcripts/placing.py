@@ -14,7 +14,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.importers.building import blob_id
 from repotrace.importers.effects import effects, normalised
 from repotrace.records.events import Event, Kind
-from repotrace.runs.rebuilding import NOWHERE as UNKNOWN_FOLDER
+from repotrace.runs.transcripts.rebuilding import NOWHERE as UNKNOWN_FOLDER
 from repotrace.system.commits import closest, matching, present, resolved
 
 _PATHS = 500

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from repotrace.outcomes import verdicts
 from repotrace.records.run import OutcomeOrigin, Run, StepCommand, TestOutcome, TestResult
-from repotrace.runs.test_commands import place_of_pytest
+from repotrace.runs.testing.commands import place_of_pytest
 from repotrace.storage import Store
 
 _RELIABLE = frozenset({OutcomeOrigin.PLUGIN, OutcomeOrigin.GIVEN, OutcomeOrigin.JUNIT})

@@ -20,12 +20,12 @@ from repotrace.errors import RepoTraceError
 from repotrace.importers import importer
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import Run, RunStatus, StateQuality, StepStatus, StepType
-from repotrace.runs.binding import bind
-from repotrace.runs.growing import spans
-from repotrace.runs.naming_calls import nameless, naming
-from repotrace.runs.rebuilding import NOWHERE, Base, Change, Rebuilding
-from repotrace.runs.sessions import written
-from repotrace.runs.wire_matching import WireCalls
+from repotrace.runs.transcripts.binding import bind
+from repotrace.runs.transcripts.growing import spans
+from repotrace.runs.transcripts.naming_calls import nameless, naming
+from repotrace.runs.transcripts.rebuilding import NOWHERE, Base, Change, Rebuilding
+from repotrace.runs.transcripts.sessions import written
+from repotrace.runs.transcripts.wire_matching import WireCalls
 from repotrace.storage import Store
 from repotrace.storage.files import held_alone
 from repotrace.storage.joins import Look, Transcript

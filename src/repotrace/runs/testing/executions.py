@@ -24,13 +24,13 @@ from repotrace.config import CheckSettings
 from repotrace.journal import new_id
 from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.redact import Redactor
-from repotrace.runs.first_party import ImportProbe, linked_packages
-from repotrace.runs.hunks import Unfitting
-from repotrace.runs.moving import environments_of
-from repotrace.runs.observing import key_of
-from repotrace.runs.subjects import Subjects
-from repotrace.runs.test_commands import TestCommand
-from repotrace.runs.testing import TestRun, TestRunner
+from repotrace.runs.testing.commands import TestCommand
+from repotrace.runs.testing.first_party import ImportProbe, linked_packages
+from repotrace.runs.testing.hunks import Unfitting
+from repotrace.runs.testing.moving import environments_of
+from repotrace.runs.testing.observing import key_of
+from repotrace.runs.testing.runner import TestRun, TestRunner
+from repotrace.runs.testing.subjects import Subjects
 from repotrace.storage import Store
 from repotrace.storage.consent import permit_run
 from repotrace.storage.memo import Execution

@@ -15,7 +15,7 @@ from repotrace.errors import RepoTraceError
 from repotrace.records.blame import Change, CheckedTest
 from repotrace.records.run import Run, RunStatus, StateQuality
 from repotrace.runs.states import StatesOfRun, required
-from repotrace.runs.test_sources import source_of
+from repotrace.runs.testing.sources import source_of
 from repotrace.storage import Store
 from repotrace.system.commits import resolved
 from repotrace.system.snapshots.objects import Tree

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from repotrace.blame.evidence import Kind, Purpose, Subject
 from repotrace.outcomes import verdicts
 from repotrace.records.run import FAILING, OutcomeOrigin, TestResult
-from repotrace.runs.executions import Bench, workers
-from repotrace.runs.observing import is_pytest, observed
+from repotrace.runs.testing.executions import Bench, workers
+from repotrace.runs.testing.observing import is_pytest, observed
 from repotrace.storage.memo import Execution
 
 PASSING = frozenset({TestResult.PASSED, TestResult.XPASSED})

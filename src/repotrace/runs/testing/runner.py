@@ -25,7 +25,7 @@ from repotrace.records.command import CommandRun, CommandSpec, Termination
 from repotrace.records.events import JOURNAL_SUFFIX, Kind, OutcomeData
 from repotrace.records.run import OutcomeOrigin, TestOutcome, TestResult
 from repotrace.redact import Redactor
-from repotrace.runs.moving import Moving, environments_of, git_ceiling
+from repotrace.runs.testing.moving import Moving, environments_of, git_ceiling
 from repotrace.system.execution import OnOutput, execute
 from repotrace.system.plugin_environment import with_plugin, without_plugin
 from repotrace.system.process import NoSuchFolder

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from repotrace.runs.hunks import Hunk, split_lines
+from repotrace.runs.testing.hunks import Hunk, split_lines
 
 
 def made_at(hunk: Hunk | None, contents: Sequence[bytes | None]) -> int | None:

@@ -23,8 +23,8 @@ from repotrace.journal import TEXT_LIMIT, message_of, new_id, new_run_id
 from repotrace.records.events import Kind
 from repotrace.runs import ended
 from repotrace.runs.contents import bytes_of, line_counts
-from repotrace.runs.state_taker import DEADLINE, StateTaker
-from repotrace.runs.surroundings import (
+from repotrace.runs.recording.state_taker import DEADLINE, StateTaker
+from repotrace.runs.recording.surroundings import (
     commit_of,
     places_of,
     release_journal,

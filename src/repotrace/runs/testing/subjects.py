@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from repotrace.blame.evidence import Subject
-from repotrace.runs.hunks import (
+from repotrace.runs.testing.hunks import (
     Hunk,
     Unfitting,
     hunks_between,

@@ -16,13 +16,13 @@ from repotrace.blame.evidence import Purpose, Subject
 from repotrace.records.blame import Change, Check, CheckedTest, Suite
 from repotrace.records.command import CommandRun
 from repotrace.records.run import FAILING, Run, TestResult
-from repotrace.runs.agent_tests import AgentTests
-from repotrace.runs.executions import Bench
-from repotrace.runs.nearness import by_nearness
-from repotrace.runs.sides import Sides
-from repotrace.runs.suites import PASSING, Asked, Results, limit_after, run_both
-from repotrace.runs.test_sources import gained_assertions, lost_assertions, source_of
-from repotrace.runs.uncaptured import uncaptured_in
+from repotrace.runs.checking.nearness import by_nearness
+from repotrace.runs.checking.sides import Sides
+from repotrace.runs.testing.agent_tests import AgentTests
+from repotrace.runs.testing.executions import Bench
+from repotrace.runs.testing.sources import gained_assertions, lost_assertions, source_of
+from repotrace.runs.testing.suites import PASSING, Asked, Results, limit_after, run_both
+from repotrace.runs.testing.uncaptured import uncaptured_in
 from repotrace.storage.memo import Execution
 
 _HIDING = (Change.DELETED, Change.GONE, Change.SKIPPED, Change.XFAILED)

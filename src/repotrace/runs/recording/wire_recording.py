@@ -17,9 +17,14 @@ from repotrace.journal import TEXT_LIMIT, Journal, new_id
 from repotrace.proxy import Exchange, Relay, Upstreams
 from repotrace.proxy.relay import PATIENCE
 from repotrace.records.events import Event, Kind
-from repotrace.runs.state_taker import DEADLINE
-from repotrace.runs.surroundings import place_of, release_journal, shared_journal, shared_redactor
-from repotrace.runs.wire_matching import WIRE
+from repotrace.runs.recording.state_taker import DEADLINE
+from repotrace.runs.recording.surroundings import (
+    place_of,
+    release_journal,
+    shared_journal,
+    shared_redactor,
+)
+from repotrace.runs.transcripts.wire_matching import WIRE
 from repotrace.system.snapshots import SnapshotStore
 
 _CONTENT = ("content_before", "content_after", "edits", "patch")

@@ -1,0 +1,1 @@
+"""What a check compares, and how it is told."""

@@ -1,0 +1,1 @@
+"""What is told of the step that broke a test."""

@@ -1,0 +1,1 @@
+"""Hooks of agents: in their settings, and what one does when it is called."""

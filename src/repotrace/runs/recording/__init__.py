@@ -1,0 +1,1 @@
+"""What writes a run down while it happens."""

@@ -1,0 +1,1 @@
+"""Tests of a project, executed on the files of states."""

@@ -75,6 +75,8 @@ class PlayApp(CarefulApp):
         self._reading = asyncio.Lock()
         self._between = False
         self._path: str | None = None
+        self._said_at: int | None = None
+        """The step that was current when something was said, if it still stands at the foot."""
         self.shown: Wanted | None = None
         """What is on the right side."""
         self._has_blame = False
@@ -228,18 +230,21 @@ class PlayApp(CarefulApp):
     def say(self, line: Line) -> None:
         """A message at the foot of the screen."""
         self.query_one("#foot", LineBar).show(line)
+        self._said_at = self.place
 
     def _say_nothing_else(self, width: int | None = None) -> None:
         """At the foot again what always stands there."""
         told = [] if self.search is None else [*self.search.told(self.place), Span("  ")]
         room = (width or self.size.width) - Strip(segments(told)).cell_length
         self.say([*told, *keys_line(FINDING if told else HINT, room)])
+        self._said_at = None
 
     # --- Moving -------------------------------------------------------------------------------
 
     def on_step_list_moved(self, event: StepList.Moved) -> None:
         """Another step."""
-        self._say_nothing_else()
+        if self._said_at != self.place:  # else it was said after this move
+            self._say_nothing_else()
         self._show()
 
     def on_step_list_chosen(self) -> None:

@@ -127,3 +127,20 @@ def test_a_message_that_repeats_an_output_is_no_further_result(repotrace: Shell)
     assert "somewhere else" in hits["message"]["snippet"]
     only = json.loads(repotrace("runs", "search", "KeyError type:llm", "--json").stdout)
     assert {hit["field"] for hit in only["hits"]} == {"message"}
+
+
+def test_a_description_that_repeats_its_step_is_no_further_result(repotrace: Shell) -> None:
+    store = Store(repotrace.cwd / ".git" / "repotrace")
+    store.runs.add_events(
+        [
+            event("run_started", 0, agent="fixer"),
+            *step("s1", 1, 2, step_type="llm", description="m: the leap", output_result="the leap"),
+            *step("s2", 3, 4, step_type="tool", description="read the leap"),
+            event("run_ended", 5, status="completed"),
+        ]
+    )
+    found = json.loads(repotrace("runs", "search", "leap", "--json").stdout)
+    assert [(hit["step"]["number"], hit["field"]) for hit in found["hits"]] == [
+        (1, "output_result"),
+        (2, "description"),
+    ]

@@ -26,9 +26,9 @@ def search_runs(
 ) -> SearchView:
     """What `query` finds, the newest first, with the steps and the runs that it lies in.
 
-    A message that repeats what an earlier step brought is left out. Where nothing is found, the
-    view says what may be wrong with the query. Raises RepoTraceError for a filter whose value
-    makes no sense.
+    A description that repeats another field of its step, and a message that repeats what an
+    earlier step brought, are left out. Where nothing is found, the view says what may be wrong
+    with the query. Raises RepoTraceError for a filter whose value makes no sense.
     """
     hits = store.runs.search(query, run_id=run_id, limit=2 * limit + 1, now=now)
     once = list(_once(hits))
@@ -45,20 +45,25 @@ def search_runs(
 
 
 def _once(hits: Sequence[Hit]) -> Iterator[Hit]:
-    """All but the messages that show the same piece of text as another field of their run."""
+    """All but the messages that show the same piece of text as another field of their run, and
+    the descriptions that show that of their step."""
     own: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for hit in hits:
-        if hit.field != _MESSAGE:
+        if hit.field not in (_MESSAGE, _DESCRIPTION):
             own[hit.run_id].append((hit.step_number or 0, hit.snippet.strip("…")))
     for hit in hits:
-        text = hit.snippet.strip("…")
-        if hit.field != _MESSAGE or not any(
-            number <= (hit.step_number or 0) and (text in other or other in text)
-            for number, other in own[hit.run_id]
-        ):
+        text, step = hit.snippet.strip("…"), hit.step_number or 0
+        if hit.field == _MESSAGE:
+            others = [other for number, other in own[hit.run_id] if number <= step]
+        elif hit.field == _DESCRIPTION:
+            others = [other for number, other in own[hit.run_id] if number == step]
+        else:
+            others = []
+        if not any(text in other or other in text for other in others):
             yield hit
 
 
+_DESCRIPTION = "description"
 _MESSAGE = MESSAGE.rstrip(":")
 
 

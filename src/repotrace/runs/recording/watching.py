@@ -23,6 +23,10 @@ _QUIET = 50
 _RESTLESS = 400
 """Milliseconds after which they are looked at although they go on changing."""
 
+_SETTLED = 500
+"""Milliseconds after which the files are looked at for the first time: it takes a moment until the
+system tells of changes."""
+
 _BLIND = 1.0
 """Seconds between looks where the system gives no hints."""
 
@@ -120,7 +124,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="repotrace-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch. Changes from now on are seen."""
+        """Begin to watch. Changes from now on are seen, the first ones perhaps a little later."""
         self._thread.start()
         self._ready.wait(1)
 
@@ -147,12 +151,17 @@ class Watch:
             debounce=_RESTLESS,
             step=_QUIET,
             stop_event=self._stop,
+            rust_timeout=_SETTLED,
+            yield_on_timeout=True,
             raise_interrupt=False,
             ignore_permission_denied=True,
         )
         self._ready.set()
-        for _ in seen:
-            self._hint()
+        is_first = True
+        for changes in seen:
+            if changes or is_first:
+                self._hint()
+            is_first = False
 
     def _counts(self, path: str) -> bool:
         try:

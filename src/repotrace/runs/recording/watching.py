@@ -23,8 +23,8 @@ _QUIET = 50
 _RESTLESS = 400
 """Milliseconds after which they are looked at although they go on changing."""
 
-_SETTLED = 500
-"""Milliseconds after which the files are looked at for the first time: it takes a moment until the
+_SETTLED = 0.5
+"""Seconds after which the files are looked at for the first time: it takes a moment until the
 system tells of changes."""
 
 _BLIND = 1.0
@@ -122,17 +122,22 @@ class Watch:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="repotrace-watch", daemon=True)
+        self._settled = threading.Timer(_SETTLED, hint)
+        self._settled.daemon = True
 
     def start(self) -> None:
         """Begin to watch. Changes from now on are seen, the first ones perhaps a little later."""
         self._thread.start()
         self._ready.wait(1)
+        self._settled.start()
 
     def stop(self) -> None:
         """End the thread, if it was started."""
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(5)
+        self._settled.cancel()
+        for thread in (self._settled, self._thread):
+            if thread.ident is not None:
+                thread.join(5)
 
     def _run(self) -> None:
         try:
@@ -151,17 +156,12 @@ class Watch:
             debounce=_RESTLESS,
             step=_QUIET,
             stop_event=self._stop,
-            rust_timeout=_SETTLED,
-            yield_on_timeout=True,
             raise_interrupt=False,
             ignore_permission_denied=True,
         )
         self._ready.set()
-        is_first = True
-        for changes in seen:
-            if changes or is_first:
-                self._hint()
-            is_first = False
+        for _ in seen:
+            self._hint()
 
     def _counts(self, path: str) -> bool:
         try:

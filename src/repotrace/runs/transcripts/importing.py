@@ -16,7 +16,8 @@ from repotrace.records.events import Event, Kind, derived_run_id
 from repotrace.records.run import FAILING, StateQuality, StepStatus, StepType
 from repotrace.runs.cleaning import delete_run
 from repotrace.runs.transcripts import placing
-from repotrace.runs.transcripts.rebuilding import Base, Change, Rebuilding, base_of, with_contents
+from repotrace.runs.transcripts.changes import derived, facts_of, without_content
+from repotrace.runs.transcripts.rebuilding import Base, Rebuilding, base_of, with_contents
 from repotrace.runs.transcripts.rereading import Reading
 from repotrace.runs.transcripts.wire_matching import completing_wire
 from repotrace.storage import Store
@@ -26,7 +27,6 @@ from repotrace.system.snapshots.rebuild import Rebuilder
 
 _SESSION_TOKENS = ("total_prompt_tokens", "total_completion_tokens")
 """Attributes of runs whose transcripts tell what all calls took together."""
-_CONTENT = ("content_before", "content_after", "edits", "patch")
 
 
 class EndState(NamedTuple):
@@ -241,7 +241,7 @@ class _Flow:
             if kind != Kind.FILE_OPERATION:
                 yield event
             else:
-                yield {**event, "data": _without_content(data)}
+                yield {**event, "data": without_content(data)}
             return
         if kind == Kind.STEP_STARTED and data.get("step_type") == StepType.EXTERNAL:
             run.files.external(str(data.get("id")), data.get("metadata"))
@@ -249,9 +249,9 @@ class _Flow:
             yield {**event, "data": self._read(run.files, data)}
         elif kind == Kind.FILE_OPERATION:
             change = run.files.operation(data)
-            facts = _without_content(data)
+            facts = without_content(data)
             if change is not None:
-                facts |= _facts(change)
+                facts |= facts_of(change)
                 run.summary.files_changed = len(run.files.touched)
             else:
                 facts["file_path"] = run.files.relative(data.get("file_path"))
@@ -262,7 +262,7 @@ class _Flow:
         elif kind == Kind.STEP_ENDED:
             state = run.files.ended(str(data.get("id")))
             if state is not None:
-                yield _derived(event, Kind.STATE, state, "state", weak=run.weak)
+                yield derived(event, Kind.STATE, state, "state", weak=run.weak)
             yield event
         else:
             yield event
@@ -270,10 +270,10 @@ class _Flow:
     def _of_command(self, run: _Run, event: Event) -> Iterator[Event]:
         assert run.files is not None
         for number, change in enumerate(run.files.command(event["data"])):
-            facts = {"step_id": event["data"].get("step_id"), **_facts(change)}
+            facts = {"step_id": event["data"].get("step_id"), **facts_of(change)}
             _count(run, Kind.FILE_OPERATION, facts)
             run.summary.files_changed = len(run.files.touched)
-            yield _derived(event, Kind.FILE_OPERATION, facts, f"change {number}")
+            yield derived(event, Kind.FILE_OPERATION, facts, f"change {number}")
 
     def _read(self, files: Rebuilding, data: Mapping[str, Any]) -> dict[str, Any]:
         path = files.relative(data.get("file_path"))
@@ -404,37 +404,6 @@ def _on_disk(path: Path) -> bytes | None:
         return os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
     except OSError:
         return None
-
-
-def _derived(
-    event: Event, kind: Kind, data: dict[str, Any], name: str, *, weak: bool = False
-) -> Event:
-    """Another event at the time of one, with an id of its own."""
-    found: Event = {
-        "id": f"{event['id']} {name}",
-        "run": str(event.get("run")),
-        "kind": kind,
-        "time": event["time"],
-        "data": data,
-        "raw": True,
-    }
-    if weak:
-        found["weak"] = True
-    return found
-
-
-def _without_content(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name not in _CONTENT}
-
-
-def _facts(change: Change) -> dict[str, Any]:
-    return {
-        "file_path": change.path,
-        "operation_type": change.kind,
-        "before_id": change.before_id,
-        "after_id": change.after_id,
-        **change.facts,
-    }
 
 
 def _count(run: _Run, kind: str, data: Mapping[str, Any]) -> None:

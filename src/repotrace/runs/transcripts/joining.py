@@ -9,7 +9,6 @@ in what there is by then.
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -21,9 +20,10 @@ from repotrace.importers import importer
 from repotrace.records.events import Event, Kind
 from repotrace.records.run import Run, RunStatus, StateQuality, StepStatus, StepType
 from repotrace.runs.transcripts.binding import bind
+from repotrace.runs.transcripts.changes import derived, facts_of, without_content
 from repotrace.runs.transcripts.growing import spans
 from repotrace.runs.transcripts.naming_calls import nameless, naming
-from repotrace.runs.transcripts.rebuilding import NOWHERE, Base, Change, Rebuilding
+from repotrace.runs.transcripts.rebuilding import NOWHERE, Base, Rebuilding
 from repotrace.runs.transcripts.sessions import written
 from repotrace.runs.transcripts.wire_matching import WireCalls
 from repotrace.storage import Store
@@ -31,7 +31,6 @@ from repotrace.storage.files import held_alone
 from repotrace.storage.joins import Look, Transcript
 from repotrace.system.snapshots.rebuild import Rebuilder
 
-_CONTENT = ("content_before", "content_after", "edits", "patch")
 _SOON_READ = 8 << 20
 """Bytes of transcripts that may be read again whenever a run that goes on is looked at."""
 _SLACK = 2 * 10**9
@@ -261,7 +260,7 @@ class _View:
             facts["attributes"]["import"] = told
         outcome = facts.pop("outcome", None)
         if outcome is not None:  # it may be another one each time
-            yield _derived(changed, Kind.RUN_UPDATED, {"outcome": outcome}, "outcome")
+            yield derived(changed, Kind.RUN_UPDATED, {"outcome": outcome}, "outcome")
         yield {**changed, "kind": Kind.RUN_UPDATED, "data": facts, "weak": True}
 
     # --- Their files ------------------------------------------------------------------------
@@ -282,7 +281,7 @@ class _View:
     def _with_files(self, event: Event) -> Iterator[Event]:
         data, kind, files = event["data"], event["kind"], self._files
         if files is None:
-            yield {**event, "data": _without_content(data)}
+            yield {**event, "data": without_content(data)}
             return
         if kind == Kind.STEP_STARTED and data.get("step_type") in _STATEFUL:
             self._catch_up(files, event["time"])
@@ -291,22 +290,22 @@ class _View:
             yield {**event, "data": _read(files, data)}
         elif kind == Kind.FILE_OPERATION:
             change = files.operation(data)
-            facts = _without_content(data)
+            facts = without_content(data)
             if change is not None:
-                facts |= _facts(change)
+                facts |= facts_of(change)
             else:
                 facts["file_path"] = files.relative(data.get("file_path"))
             yield {**event, "data": facts}
         elif kind == Kind.COMMAND:
             yield event
             for number, change in enumerate(files.command(data)):
-                facts = {"step_id": data.get("step_id"), **_facts(change)}
-                yield _derived(event, Kind.FILE_OPERATION, facts, f"change {number}")
+                facts = {"step_id": data.get("step_id"), **facts_of(change)}
+                yield derived(event, Kind.FILE_OPERATION, facts, f"change {number}")
         elif kind == Kind.STEP_ENDED:
             name = str(data.get("id"))
             state = files.ended(name)
             if state is not None and state.get("state_quality") != StateQuality.MISSING:
-                yield {**_derived(event, Kind.STATE, state, "state"), "weak": True}
+                yield {**derived(event, Kind.STATE, state, "state"), "weak": True}
             if self._open.pop(name, None) is not None:
                 self._quiet_since = max(self._quiet_since, event["time"])
             yield event
@@ -335,30 +334,3 @@ def _read(files: Rebuilding, data: Mapping[str, Any]) -> dict[str, Any]:
     if facts.get("object_id") and facts["object_id"] != files.object_id(str(path)):
         del facts["object_id"]
     return facts
-
-
-def _without_content(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name not in _CONTENT}
-
-
-def _facts(change: Change) -> dict[str, Any]:
-    return {
-        "file_path": posixpath.normpath(change.path),
-        "operation_type": change.kind,
-        "before_id": change.before_id,
-        "after_id": change.after_id,
-        **change.facts,
-    }
-
-
-def _derived(event: Event, kind: Kind, data: dict[str, Any], name: str) -> Event:
-    """Another event at the time of one, with an id of its own."""
-    found: Event = {
-        "id": f"{event['id']} {name}",
-        "run": str(event.get("run")),
-        "kind": kind,
-        "time": event["time"],
-        "data": data,
-        "raw": True,
-    }
-    return found

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from recording import event, traces
-from running import Shell, clean_environment
+from running import Shell
+from untested_agent import agent, with_agent
 
 from repotrace.journal import Journal
 from repotrace.read.alerts import alerts_in
@@ -28,29 +28,13 @@ from repotrace.storage import Store
 from repotrace.storage.alerts import KeptAlert
 from repotrace.storage.database import MIGRATIONS, Database
 
-AGENT = """
-import pathlib, sys
-import repotrace
-
-@repotrace.trace_agent
-def fix(task):
-    with repotrace.span("write", type="edit"):
-        pathlib.Path(sys.argv[1]).write_text("x = 1\\n")
-
-fix("do it")
-"""
 ALL = ("runs", "list", "--all-worktrees")
 UNTESTED = "alert untested-edit · {} step 1: 1 file was changed and no test was run"
 
 
 @pytest.fixture
 def repotrace(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    shell.git("init", "-q")
-    (shell.cwd / "agent.py").write_text(AGENT)
-    shell.git("add", ".")
-    shell.git("commit", "-qm", "one")
-    return shell
+    return with_agent(tmp_path)
 
 
 @pytest.fixture
@@ -60,18 +44,6 @@ def kept(repotrace: Shell) -> Iterator[Store]:
     store.close()
 
 
-def agent(shell: Shell, path: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    """A traced program that writes a file and tests nothing."""
-    return subprocess.run(
-        [sys.executable, "agent.py", path],
-        cwd=shell.cwd,
-        env=clean_environment(shell.home, env),
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-
-
 def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
     return done.stderr.decode().splitlines()
 
@@ -79,7 +51,7 @@ def said(done: subprocess.CompletedProcess[bytes]) -> list[str]:
 def test_the_first_who_reads_is_told_of_a_run_that_traced_itself(
     repotrace: Shell, kept: Store
 ) -> None:
-    assert agent(repotrace, "new.py").stderr == b""
+    agent(repotrace, "new.py")
     first = repotrace("runs", "list", "--json")
     run_id = json.loads(first.stdout)["runs"][0]["id"]
     hint = f"look at them with: repotrace runs alerts {run_id}"

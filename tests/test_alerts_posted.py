@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from running import Shell, clean_environment
+from untested_agent import agent, with_agent
 from webhooks import Webhook, until, webhook
 
 from repotrace.errors import RepoTraceError
@@ -19,24 +20,6 @@ from repotrace.runs.alerts.posting import address_in
 from repotrace.runs.ended import LOCK, is_posting_wanted
 from repotrace.storage import Store
 
-AGENT = """
-import os, pathlib, sys
-started = []
-sys.addaudithook(lambda event, args: event == "os.posix_spawn" and started.append(args[0]))
-import repotrace
-
-@repotrace.trace_agent
-def fix(task):
-    with repotrace.span("write", type="edit"):
-        pathlib.Path(sys.argv[1]).write_text("x = 1\\n")
-
-fix("do it")
-try:
-    left = os.waitpid(-1, os.WNOHANG)
-except ChildProcessError:
-    left = None
-print(len(started), left)
-"""
 SETTING = '[alerts]\nnotify = "env:TEAM_HOOK"\n'
 
 
@@ -48,12 +31,7 @@ def hook() -> Iterator[Webhook]:
 
 @pytest.fixture
 def repotrace(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    shell.git("init", "-q")
-    (shell.cwd / "agent.py").write_text(AGENT)
-    shell.git("add", ".")
-    shell.git("commit", "-qm", "one")
-    return shell
+    return with_agent(tmp_path)
 
 
 @pytest.fixture
@@ -61,20 +39,6 @@ def kept(repotrace: Shell) -> Iterator[Store]:
     store = Store(repotrace.cwd / ".git" / "repotrace")
     yield store
     store.close()
-
-
-def agent(shell: Shell, path: str, **env: str) -> str:
-    """A traced program that writes a file and tests nothing; what it says of its children."""
-    done = subprocess.run(
-        [sys.executable, "agent.py", path],
-        cwd=shell.cwd,
-        env=clean_environment(shell.home, env),
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stderr == b""
-    return done.stdout.decode().strip()
 
 
 def test_a_run_that_traced_itself_is_posted_by_a_process_that_is_not_its_child(
